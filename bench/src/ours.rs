@@ -46,7 +46,7 @@ impl Ours {
         Ours::open_bounded(folder, clock, u64::MAX)
     }
 
-    /// The same with a memory limit: the rest is retired to due files.
+    /// The same with a memory limit: the rest is flushed to tables.
     pub(crate) fn open_bounded(folder: &Path, clock: &ManualClock, memory_limit: u64) -> Result<Ours> {
         Ours::open_with(folder, clock, memory_limit, Options::default().disk)
     }

@@ -22,20 +22,20 @@ pub(crate) const TAKERS: usize = 4;
 const LEAD_MS: i64 = 2_000;
 
 /// A result that crosses threads.
-pub(crate) type Told<T> = std::result::Result<T, String>;
+pub(crate) type LoadResult<T> = std::result::Result<T, String>;
 
 /// A client that puts, takes or acks: each has its own thread.
 pub(crate) trait Caller: Send {
     /// Puts all messages.
-    fn put(&self, puts: Vec<Put>) -> Told<()>;
+    fn put(&self, puts: Vec<Put>) -> LoadResult<()>;
     /// Takes messages, and waits if nothing is due.
-    fn take(&self, take: Take) -> Told<Vec<Taken>>;
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>>;
     /// Acks all messages.
-    fn ack(&self, receipts: Vec<Receipt>) -> Told<()>;
+    fn ack(&self, receipts: Vec<Receipt>) -> LoadResult<()>;
 }
 
 /// A message that was taken.
-pub(crate) struct Taken {
+pub(crate) struct TakenCount {
     /// `None` where the taking caller acks it too.
     pub(crate) receipt: Option<Receipt>,
     pub(crate) due: Timestamp,
@@ -137,7 +137,7 @@ fn take_all(
     count: u64,
     taken: &AtomicU64,
     receipts: &Sender<Vec<Receipt>>,
-) -> Told<Histogram<u64>> {
+) -> LoadResult<Histogram<u64>> {
     let mut late = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
     let mut empty = 0;
     while taken.load(Ordering::Relaxed) < count {
@@ -162,7 +162,7 @@ fn take_all(
 }
 
 /// Acks the messages taken, as many at a time as there are.
-fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> Told<()> {
+fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> LoadResult<()> {
     while let Ok(first) = to_ack.recv() {
         caller.ack(first.into_iter().chain(to_ack.try_iter().flatten()).collect())?;
     }
@@ -170,7 +170,13 @@ fn ack_all(caller: &dyn Caller, to_ack: &Receiver<Vec<Receipt>>) -> Told<()> {
 }
 
 /// Puts at a steady rate. Returns the number of puts per second.
-fn put_on(caller: &dyn Caller, queue: &QueueName, puts: u64, due_ms: i64, over: &AtomicBool) -> Told<f64> {
+fn put_on(
+    caller: &dyn Caller,
+    queue: &QueueName,
+    puts: u64,
+    due_ms: i64,
+    over: &AtomicBool,
+) -> LoadResult<f64> {
     let due = Timestamp::from_ms(due_ms).map_err(|error| error.to_string())?;
     let (watch, mut rounds) = (Stopwatch::start(), 0_u32);
     while !over.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use dwell_model::MessageId;
 use dwell_store::{Cancelled, Put, Rescheduled, Target, When};
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::mix::{Ids, Mix};
 use crate::ours::start;
@@ -45,7 +45,7 @@ pub(crate) fn is_changed(number: u64) -> bool {
 }
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let ids = Ids::parse(&parameters["ids"])?;
     let (cancelled, moves) = (count(parameters, "cancel")?, parameters["move"] == true);
     let mix = opened.mix;
@@ -86,7 +86,7 @@ type Change<'a> = dyn Fn(usize, &[u64], Vec<Target>) -> Result<()> + 'a;
 ///
 /// Returns the number per second.
 fn all(
-    opened: &Opened,
+    opened: &OpenedEngine,
     label: &str,
     wanted: &dyn Fn(u64) -> bool,
     many: u64,
@@ -140,7 +140,7 @@ fn shuffled(count: u64) -> impl Iterator<Item = u64> {
 
 /// Reschedules one message again and again.
 fn one(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let times = count(parameters, "times")?;
     let queue = opened.mix.queue_name(0);
     let put = Put::new(queue.clone(), Mix::body(0).to_vec()).at(opened.mix.due(0));

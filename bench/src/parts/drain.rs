@@ -10,7 +10,7 @@ use dwell_model::{Message, MessageId, Pause, QueueName, Setting, SettingChange, 
 use dwell_store::Take;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use super::change::{is_cancelled, is_moved};
 use crate::Result;
 use crate::ours::start;
@@ -30,7 +30,7 @@ pub(crate) fn queues(queues: std::ops::Range<u64>) -> Value {
 const HOUR_MS: u64 = 3_600_000;
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let mix = opened.mix;
     let queues = count(parameters, "from")? as usize..count(parameters, "to")? as usize;
     let names: Vec<QueueName> = queues.clone().map(|queue| mix.queue_name(queue)).collect();
@@ -52,7 +52,7 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 fn month(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let (mix, steps) = (opened.mix, count(parameters, "steps")?);
     let end = start().saturating_after(steps * HOUR_MS);
     let is_wanted = |number| {
@@ -70,7 +70,7 @@ fn month(parameters: &Value) -> Result<Value> {
 }
 
 struct Draining<'a> {
-    opened: &'a Opened,
+    opened: &'a OpenedEngine,
     queues: Vec<QueueName>,
     tally: Tally,
     spent: Duration,
@@ -78,7 +78,7 @@ struct Draining<'a> {
 }
 
 impl<'a> Draining<'a> {
-    fn new(opened: &'a Opened, queues: Vec<QueueName>, label: &str, count: u64) -> Draining<'a> {
+    fn new(opened: &'a OpenedEngine, queues: Vec<QueueName>, label: &str, count: u64) -> Draining<'a> {
         let bar = progress(label, count);
         Draining { opened, queues, tally: Tally::default(), spent: Duration::ZERO, bar }
     }

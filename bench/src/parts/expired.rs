@@ -12,7 +12,7 @@ use dwell_store::{Put, Take};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::own_process::{Part, count};
 use crate::stopwatch::Stopwatch;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 fn run(parameters: &Value) -> Result<Value> {
     let watch = Stopwatch::start();
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let open_ms = watch.elapsed().as_secs_f64() * 1_000.0;
     let alive = count(parameters, "alive")?;
     let other: QueueName = "other".parse().expect("it is a queue's name");

@@ -1,6 +1,6 @@
 //! Puts a mix, in batches of 1,024, each synced before it is answered.
 //!
-//! Parameters: `from` and `to` in the mix. `generations`, optional: it continues until this many were retired. `stay`:
+//! Parameters: `from` and `to` in the mix. `generations`, optional: it continues until this many were flushed. `stay`:
 //! it continues until the journal has its maximum length, reports so, and then waits to be killed.
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::mix::Ids;
 use crate::own_process::{Part, count, say};
@@ -31,14 +31,14 @@ pub(crate) fn range(numbers: Range<u64>) -> Value {
 }
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let (from, to) = (count(parameters, "from")?, count(parameters, "to")?);
     let stays = parameters["stay"] == true;
     let mut filling = Filling::new(&opened)?;
     let bar = progress("fill", to - from);
     let mut at = from;
     let generations = parameters["generations"].as_u64().unwrap_or_default();
-    while at < to || filling.checkpoints < generations {
+    while at < to || filling.flushes < generations {
         let end = if at < to { to.min(at + BATCH as u64) } else { at + BATCH as u64 };
         filling.put(at..end)?;
         bar.inc(end - at);
@@ -56,12 +56,12 @@ fn run(parameters: &Value) -> Result<Value> {
         "space_bytes": space_bytes(&opened.folder)?,
     });
     if stays {
-        // Until just before the next retirement is complete, which would cut the journal.
-        while filling.checkpoints > 0 && filling.since * 100 < filling.longest * 97 {
-            let before = filling.checkpoints;
+        // Until just before the next flush is complete, which would cut the journal.
+        while filling.flushes > 0 && filling.since * 100 < filling.longest * 97 {
+            let before = filling.flushes;
             filling.put(at..at + BATCH as u64)?;
             at += BATCH as u64;
-            if filling.checkpoints > before {
+            if filling.flushes > before {
                 // The journal has not reached this length again, so the target is lowered.
                 filling.longest -= filling.longest / 8;
             }
@@ -74,22 +74,22 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 struct Filling<'a> {
-    opened: &'a Opened,
+    opened: &'a OpenedEngine,
     ids: Option<Ids>,
     spent: Duration,
     micros: Histogram<u64>,
     waits: u64,
-    checkpoints: u64,
-    /// The number of puts since the last retirement was complete, and the maximum between two.
+    flushes: u64,
+    /// The number of puts since the last flush was complete, and the maximum between two.
     since: u64,
     longest: u64,
 }
 
 impl<'a> Filling<'a> {
-    fn new(opened: &'a Opened) -> Result<Filling<'a>> {
+    fn new(opened: &'a OpenedEngine) -> Result<Filling<'a>> {
         let micros = Histogram::new(3)?;
         let spent = Duration::ZERO;
-        Ok(Filling { opened, ids: None, spent, micros, waits: 0, checkpoints: 0, since: 0, longest: 0 })
+        Ok(Filling { opened, ids: None, spent, micros, waits: 0, flushes: 0, since: 0, longest: 0 })
     }
 
     fn put(&mut self, numbers: Range<u64>) -> Result<()> {
@@ -109,11 +109,11 @@ impl<'a> Filling<'a> {
             }
         }
         self.since += numbers.end - numbers.start;
-        let checkpoints = self.opened.counters().checkpoints;
-        if checkpoints > self.checkpoints {
+        let flushes = self.opened.counters().flushes;
+        if flushes > self.flushes {
             // The first one started from an empty directory, and is shorter or longer than the others.
-            self.longest = if self.checkpoints == 0 { self.since } else { self.longest.max(self.since) };
-            (self.checkpoints, self.since) = (checkpoints, 0);
+            self.longest = if self.flushes == 0 { self.since } else { self.longest.max(self.since) };
+            (self.flushes, self.since) = (flushes, 0);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use dwell_testkit::Random;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use super::change::is_changed;
 use crate::Result;
 use crate::mix::{Ids, Mix};
@@ -23,9 +23,9 @@ pub(crate) const PART: Part = Part { name: "get", run };
 const GETS_A_DROP: usize = 16;
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let (ids, gets) = (Ids::parse(&parameters["ids"])?, count(parameters, "gets")?);
-    // An interrupted retirement resumes with the first call, and its reads would be counted.
+    // An interrupted flush resumes with the first call, and its reads would be counted.
     let first = Target::Id(ids.id(0, opened.mix.due(0))?);
     drop(opened.ours.calls().get(opened.mix.queue_name(opened.mix.queue(0)), vec![first], false));
     opened.settle_down()?;
@@ -51,7 +51,7 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 fn all(
-    opened: &Opened,
+    opened: &OpenedEngine,
     label: &str,
     numbers: &[u64],
     target: impl Fn(u64) -> Result<Target>,

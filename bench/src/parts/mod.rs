@@ -38,7 +38,7 @@ pub(crate) const PARTS: &[Part] = &[
     expired::PART,
 ];
 
-/// An upper bound for the disk space of a mix's message in bytes: in the journal, in due files and runs, and while
+/// An upper bound for the disk space of a mix's message in bytes: in the journal, in tables and runs, and while
 /// these are merged.
 ///
 /// For checks of the free space.
@@ -46,7 +46,7 @@ pub(crate) const DISK_BYTES: u64 = 320;
 
 /// The folder and the parameters that a part works with.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BuildPlace {
     pub(crate) folder: PathBuf,
     pub(crate) memory_limit: u64,
     pub(crate) mix: Mix,
@@ -54,7 +54,7 @@ pub(crate) struct Place {
     pub(crate) bodies: Option<PathBuf>,
 }
 
-impl Place {
+impl BuildPlace {
     /// Runs `part` there, with additional parameters `more`.
     pub(crate) fn ask(&self, part: &Part, at_ms: u64, more: Value) -> Result<Value> {
         own_process::ask(part, &self.parameters(at_ms, more))
@@ -76,7 +76,7 @@ impl Place {
 }
 
 /// The engine of a part.
-pub(crate) struct Opened {
+pub(crate) struct OpenedEngine {
     pub(crate) ours: Ours,
     pub(crate) clock: ManualClock,
     pub(crate) mix: Mix,
@@ -84,8 +84,8 @@ pub(crate) struct Opened {
     bodies: Option<(BodyWrites, PathBuf)>,
 }
 
-impl Opened {
-    pub(crate) fn open(parameters: &Value) -> Result<Opened> {
+impl OpenedEngine {
+    pub(crate) fn open(parameters: &Value) -> Result<OpenedEngine> {
         let mix = Mix::parse(&parameters["mix"])?;
         let folder = PathBuf::from(text(parameters, "folder")?);
         let clock = ManualClock::new(start());
@@ -96,7 +96,7 @@ impl Opened {
         };
         let disk = bodies.as_ref().map_or_else(|| Options::default().disk, |(writes, _)| writes.disk());
         let ours = Ours::open_with(&folder, &clock, count(parameters, "memory_limit")?, disk)?;
-        Ok(Opened { ours, clock, mix, folder, bodies })
+        Ok(OpenedEngine { ours, clock, mix, folder, bodies })
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -127,8 +127,8 @@ impl Opened {
             writes.keep(file)?;
         }
         found["counters"] = json!({
-            "checkpoints": counters.checkpoints,
-            "due_files": counters.due_files,
+            "flushes": counters.flushes,
+            "tables": counters.tables,
             "resident": counters.resident,
             "cold": counters.cold,
             "reads": counters.disk.reads,
@@ -146,15 +146,15 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
 
     /// A temporary folder for a test, with memory for a few hundred messages.
-    fn place(name: &str, mix: Mix) -> Place {
+    fn place(name: &str, mix: Mix) -> BuildPlace {
         let folder = std::env::temp_dir().join(format!("dwell-bench-part-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("dwell")).unwrap();
         let bodies = Some(folder.join("bodies"));
-        Place { folder: folder.join("dwell"), memory_limit: 256 * 1024, mix, bodies }
+        BuildPlace { folder: folder.join("dwell"), memory_limit: 256 * 1024, mix, bodies }
     }
 
-    fn ask(place: &Place, part: &Part, at_ms: u64, more: Value) -> Value {
+    fn ask(place: &BuildPlace, part: &Part, at_ms: u64, more: Value) -> Value {
         (part.run)(&place.parameters(at_ms, more)).unwrap()
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let mix = Mix { queues: 5, keyed: 3, ..Mix::plain(20_000, 60 * 24 * HOUR_MS) };
         let place = place("month", mix);
         let filled = ask(&place, &fill::PART, 0, fill::all(mix.count));
-        assert!(count(&filled["counters"], "checkpoints").unwrap() >= 1, "{filled}");
+        assert!(count(&filled["counters"], "flushes").unwrap() >= 1, "{filled}");
         let changes = json!({ "ids": filled["ids"], "cancel": 1, "move": true });
         let changed = ask(&place, &change::PART, 0, changes);
         let gets = json!({ "ids": filled["ids"], "gets": 50, "skip": true });

@@ -3,7 +3,7 @@
 use dwell_store::{Action, Settle, Take};
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::own_process::Part;
 use crate::stopwatch::Stopwatch;
@@ -12,7 +12,7 @@ pub(crate) const PART: Part = Part { name: "reopen", run };
 
 fn run(parameters: &Value) -> Result<Value> {
     let watch = Stopwatch::start();
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let open_ms = watch.elapsed().as_secs_f64() * 1_000.0;
     let taken =
         opened.ours.calls().take(Take::from_all(opened.mix.queue_names()))?.pop().ok_or("nothing is due")?;

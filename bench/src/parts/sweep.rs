@@ -14,7 +14,7 @@ use dwell_store::{Action, Put, Selection, Settle, Take, When};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::Opened;
+use super::OpenedEngine;
 use crate::Result;
 use crate::own_process::{Part, count};
 use crate::run::progress;
@@ -29,7 +29,7 @@ const OTHERS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn run(parameters: &Value) -> Result<Value> {
-    let opened = Opened::open(parameters)?;
+    let opened = OpenedEngine::open(parameters)?;
     let most = count(parameters, "dead")?;
     let [purged, deleted, revived, discarded] = std::array::from_fn(|queue| opened.mix.queue_name(queue));
     let (third, fourth) = (bury(&opened, &revived, most)?, bury(&opened, &discarded, most)?);
@@ -49,7 +49,7 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 /// Buries up to `most` messages of a queue that are due. Returns their number.
-fn bury(opened: &Opened, queue: &QueueName, most: u64) -> Result<u64> {
+fn bury(opened: &OpenedEngine, queue: &QueueName, most: u64) -> Result<u64> {
     let (calls, bar) = (opened.ours.calls(), progress("bury", most));
     let mut buried = 0;
     while buried < most {
@@ -73,7 +73,7 @@ fn bury(opened: &Opened, queue: &QueueName, most: u64) -> Result<u64> {
 }
 
 /// The number of messages swept, the time of the sweep, and the latency of other calls during and after it.
-fn timed(opened: &Opened, sweep: impl FnOnce() -> Result<u64> + Send) -> Result<Value> {
+fn timed(opened: &OpenedEngine, sweep: impl FnOnce() -> Result<u64> + Send) -> Result<Value> {
     let other: QueueName = "other".parse().expect("it is a queue's name");
     let mut micros: Histogram<u64> = Histogram::new(3)?;
     let (swept, answer_ms) = thread::scope(|scope| -> Result<(u64, f64)> {

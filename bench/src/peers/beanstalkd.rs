@@ -10,7 +10,7 @@ use crate::stopwatch::{Stopwatch, pause};
 
 /// Where it keeps its jobs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kept<'a> {
+pub(crate) enum JobStorage<'a> {
     /// In its log in this folder, synced at each write (`-f0`).
     Synced(&'a Path),
     /// Only in memory.
@@ -25,12 +25,12 @@ pub(crate) struct Beanstalkd {
 }
 
 impl Beanstalkd {
-    pub(crate) fn start(kept: Kept<'_>) -> Result<Beanstalkd> {
+    pub(crate) fn start(kept: JobStorage<'_>) -> Result<Beanstalkd> {
         // It cannot choose a port itself, so a free one is looked up first; another process may take it meanwhile.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = Command::new("beanstalkd");
         command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
-        if let Kept::Synced(folder) = kept {
+        if let JobStorage::Synced(folder) = kept {
             command.arg("-f0").arg("-b").arg(folder);
         }
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::measured::{Line, Measured};
+use super::measured::{Measured, ResultRow};
 use super::page::escaped;
 use crate::Result;
 
@@ -127,7 +127,7 @@ fn table(runs: &[Measured]) -> Result<String> {
 }
 
 impl Headline {
-    fn is(&self, row: &Line) -> bool {
+    fn is(&self, row: &ResultRow) -> bool {
         (row.work.as_str(), row.metric.as_str(), row.peer.as_deref()) == (self.work, self.metric, self.peer)
     }
 }

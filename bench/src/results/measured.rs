@@ -16,13 +16,13 @@ pub(crate) struct Measured {
     pub(crate) command: String,
     pub(crate) rounds: u64,
     pub(crate) notes: Vec<String>,
-    pub(crate) rows: Vec<Line>,
+    pub(crate) rows: Vec<ResultRow>,
     pub(crate) json: Value,
 }
 
 /// A row: what was measured, and the cells for our number, the peer's name and number, and the ratio.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ResultRow {
     pub(crate) work: String,
     pub(crate) metric: String,
     pub(crate) ours: String,
@@ -68,7 +68,7 @@ impl Measured {
         let rows = list("rows")?
             .iter()
             .map(|row| {
-                Ok(Line {
+                Ok(ResultRow {
                     work: words(row, "work")?,
                     metric: words(row, "metric")?,
                     ours: cell(row, "ours"),

@@ -21,7 +21,7 @@ use crate::Result;
 
 /// Stores the runs that these files end with, and regenerates the pages.
 pub(crate) fn keep(logs: &[PathBuf]) -> Result<()> {
-    let place = Place::of_this_repository();
+    let place = ResultPlace::of_this_repository();
     for log in logs {
         let text = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
         let run = Measured::last_line_of(&text).map_err(|error| format!("{}: {error}", log.display()))?;
@@ -39,11 +39,11 @@ pub(crate) fn keep(logs: &[PathBuf]) -> Result<()> {
 }
 
 /// The root folder of the repository.
-struct Place(PathBuf);
+struct ResultPlace(PathBuf);
 
-impl Place {
-    fn of_this_repository() -> Place {
-        Place(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+impl ResultPlace {
+    fn of_this_repository() -> ResultPlace {
+        ResultPlace(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
     }
 
     fn runs(&self) -> PathBuf {
@@ -81,7 +81,7 @@ mod tests {
     fn the_pages_say_what_the_runs_say() {
         let stale =
             "is not what the runs say: `cargo run --release -p dwell-bench -- results` writes it anew";
-        let place = Place::of_this_repository();
+        let place = ResultPlace::of_this_repository();
         let runs = place.read_runs().unwrap();
         assert!(!runs.is_empty(), "nothing was measured");
         assert!(fs::read_to_string(place.page()).unwrap() == page::render(&runs), "RESULTS.md {stale}");

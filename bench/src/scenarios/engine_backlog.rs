@@ -11,7 +11,7 @@ use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, drain, fill, reopen};
+use crate::parts::{BuildPlace, DISK_BYTES, drain, fill, reopen};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::DAY_MS;
@@ -35,10 +35,10 @@ fn run(run: &mut Run) -> Result<()> {
          each step in a process of its own, with the page cache dropped before"
     ));
     let plain = drain_plain(run, run.scaled(10_000_000), memory_limit)?;
-    run.alone("drain as engine-drain does, from due files", "per_s", vec![plain]);
+    run.alone("drain as engine-drain does, from tables", "per_s", vec![plain]);
     for priorities in [1, 3] {
         let mix = Mix { queues: QUEUES, at_once: 2, priorities, ..Mix::plain(count, DAY_MS) };
-        let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+        let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
         let name =
             if priorities == 1 { "one priority".to_owned() } else { format!("{priorities} priorities") };
         eprintln!("{name}");
@@ -72,14 +72,14 @@ fn run(run: &mut Run) -> Result<()> {
 /// The rate of a drain of one queue whose messages were due within a day.
 fn drain_plain(run: &Run, count: u64, memory_limit: u64) -> Result<f64> {
     let mix = Mix::plain(count, DAY_MS);
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     eprintln!("as engine-drain does");
     place.ask(&fill::PART, 0, fill::all(count))?;
     drop_caches(&place.folder)?;
     number(&place.ask(&drain::PART, DAY_MS, drain::queues(0..1))?, "per_s")
 }
 
-fn pause_first(place: &Place) -> Result<()> {
+fn pause_first(place: &BuildPlace) -> Result<()> {
     let ours = Ours::open_bounded(&place.folder, &ManualClock::new(start()), place.memory_limit)?;
     let paused = SettingChange::Set(Setting::Pause(Pause::Indefinite));
     ours.calls().configure(place.mix.queue_name(0), vec![paused])?;

@@ -12,7 +12,7 @@ use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{Place, drain, fill};
+use crate::parts::{BuildPlace, drain, fill};
 use crate::peers::bare::Drain;
 use crate::peers::{CACHE_BYTES, Kind, STORES};
 use crate::report::Better;
@@ -56,18 +56,18 @@ fn run(run: &mut Run) -> Result<()> {
     sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
     run.contest("drain, from the journal", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
-    from_due_files(run, count, cache_bytes, expected)
+    from_tables(run, count, cache_bytes, expected)
 }
 
-/// The same with bounded memory: the rest is in due files.
-fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
+/// The same with bounded memory: the rest is in tables.
+fn from_tables(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
     let mut sides = vec![
         Side::new("dwell", |run| {
             let folder = run.empty_folder("dwell")?;
             let mix = Mix::plain(count, DAY_MS);
-            let place = Place { folder, memory_limit, mix, bodies: None };
+            let place = BuildPlace { folder, memory_limit, mix, bodies: None };
             let filled = place.ask(&fill::PART, 0, fill::all(count))?;
             drop_caches(&place.folder)?;
             let mut drained = place.ask(&drain::PART, DAY_MS, drain::queues(0..1))?;
@@ -82,23 +82,23 @@ fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) 
         }),
     ];
     sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
-    run.contest("drain, from due files", "per_s", Better::Higher, &mut sides)?;
+    run.contest("drain, from tables", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     let found = found.into_inner();
     let each = |of: &dyn Fn(&Value) -> Result<f64>| found.iter().map(of).collect::<Result<Vec<f64>>>();
     let cold = each(&|found| number(found, "cold"))?;
     run.note(format!(
-        "from due files: memory limit {memory_limit} bytes; {} of {count} messages lay in due files alone, the youngest \
+        "from tables: memory limit {memory_limit} bytes; {} of {count} messages lay in tables alone, the youngest \
          in the journal too",
         cold.last().copied().unwrap_or_default()
     ));
-    run.alone("drain, from due files", PEAK_RSS, each(&|found| number(found, PEAK_RSS))?);
+    run.alone("drain, from tables", PEAK_RSS, each(&|found| number(found, PEAK_RSS))?);
     let a_message = |field: &'static str| {
         let found = each(&|found| Ok(number(&found["counters"], field)? / count as f64));
         found.map(|samples| (field, samples))
     };
     for (field, samples) in [a_message("read_bytes")?, a_message("written_bytes")?] {
-        run.alone("drain, from due files, a message", field, samples);
+        run.alone("drain, from tables, a message", field, samples);
     }
     Ok(())
 }

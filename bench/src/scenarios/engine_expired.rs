@@ -9,7 +9,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, count, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, expired, fill};
+use crate::parts::{BuildPlace, DISK_BYTES, expired, fill};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::DAY_MS;
@@ -33,14 +33,14 @@ fn run(run: &mut Run) -> Result<()> {
          time, while the take looks for what is left, 500 at least"
     ));
     let lasting = Mix::plain(total + ALIVE, DAY_MS);
-    let place = Place {
+    let place = BuildPlace {
         folder: run.empty_folder("dwell")?,
         memory_limit,
         mix: Mix { expires_ms: 2 * DAY_MS, ..lasting },
         bodies: None,
     };
     place.ask(&fill::PART, 0, fill::all(total))?;
-    let alive = Place { mix: lasting, ..place.clone() };
+    let alive = BuildPlace { mix: lasting, ..place.clone() };
     alive.ask(&fill::PART, 0, fill::range(total..total + ALIVE))?;
     drop_caches(&place.folder)?;
     let found = place.ask(&expired::PART, 3 * DAY_MS, json!({ "alive": ALIVE }))?;

@@ -10,7 +10,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, change, drain, fill, get};
+use crate::parts::{BuildPlace, DISK_BYTES, change, drain, fill, get};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::{BODY_BYTES, DAY_MS};
@@ -45,7 +45,8 @@ fn run(run: &mut Run) -> Result<()> {
 fn year(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
     let mix = Mix { queues: 50, keyed: 3, ..Mix::plain(count, YEAR_MS) };
     let bodies = run.empty_folder("bodies")?.join("writes");
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: Some(bodies.clone()) };
+    let place =
+        BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: Some(bodies.clone()) };
     let filled = place.ask(&fill::PART, 0, fill::all(count))?;
     drop_caches(&place.folder)?;
     let changes = json!({ "ids": filled["ids"], "cancel": 1, "move": true });
@@ -76,7 +77,7 @@ fn year(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
         "bytes",
         vec![number(&changed, "space_bytes")? / count as f64],
     );
-    run.alone("due files, after the changes", "files", one(&changed["counters"], "due_files")?);
+    run.alone("tables, after the changes", "files", one(&changed["counters"], "tables")?);
     let writes = BodyWrites::go_on(&bodies, count)?;
     for (work, is_moved) in [("unmoved", false), ("rescheduled", true)] {
         let (mean, most) = writes.mean_and_most(|number| change::is_moved(number) == is_moved);
@@ -90,7 +91,7 @@ fn year(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
 /// 95 % are cancelled: the space is reclaimed.
 fn cancelled(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
     let mix = Mix { queues: 50, keyed: 3, ..Mix::plain(count, YEAR_MS) };
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     let filled = place.ask(&fill::PART, 0, fill::all(count))?;
     let changes = json!({ "ids": filled["ids"], "cancel": 19, "move": false });
     let changed = place.ask(&change::PART, 0, changes)?;
@@ -111,8 +112,12 @@ fn cancelled(run: &mut Run, count: u64, memory_limit: u64) -> Result<()> {
 
 /// One message is rescheduled again and again: the space does not grow.
 fn moved(run: &mut Run, times: u64, memory_limit: u64) -> Result<()> {
-    let place =
-        Place { folder: run.empty_folder("dwell")?, memory_limit, mix: Mix::plain(1, YEAR_MS), bodies: None };
+    let place = BuildPlace {
+        folder: run.empty_folder("dwell")?,
+        memory_limit,
+        mix: Mix::plain(1, YEAR_MS),
+        bodies: None,
+    };
     let moved = place.ask(&change::ONE, 0, json!({ "times": times }))?;
     run.alone(&format!("one message rescheduled {times} times"), "per_s", vec![number(&moved, "per_s")?]);
     for field in ["space_bytes", "most_space_bytes"] {

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::mix::Mix;
 use crate::ours::{MEMORY_LIMIT, Ours, start};
 use crate::own_process::{PEAK_RSS, count as whole, number};
-use crate::parts::{DISK_BYTES, Place, fill};
+use crate::parts::{BuildPlace, DISK_BYTES, fill};
 use crate::peers::bare::Appender;
 use crate::peers::{CACHE_BYTES, STORES};
 use crate::report::Better;
@@ -20,7 +20,7 @@ use crate::run::{Run, Side};
 use crate::stopwatch::Stopwatch;
 use crate::workload::{DAY_MS, Item, Items};
 
-/// The approximate memory per message in bytes while nothing is retired.
+/// The approximate memory per message in bytes while nothing is flushed.
 const MESSAGE_BYTES: u64 = 160;
 
 pub(crate) const SCENARIO: Scenario =
@@ -85,13 +85,13 @@ fn in_touched_memory(run: &mut Run, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// The same with bounded memory: generations are retired meanwhile.
+/// The same with bounded memory: generations are flushed meanwhile.
 fn steady(run: &mut Run, count: u64) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     let found = RefCell::new(Vec::new());
     let mut sides = [
         Side::new("dwell", |run| {
-            let place = Place {
+            let place = BuildPlace {
                 folder: run.empty_folder("dwell")?,
                 memory_limit,
                 mix: Mix::plain(count, DAY_MS),
@@ -112,10 +112,10 @@ fn steady(run: &mut Run, count: u64) -> Result<()> {
     run.contest("put-steady", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     let found = found.into_inner();
-    let retired = found.last().map(|found| whole(&found["counters"], "checkpoints")).transpose()?;
+    let flushed = found.last().map(|found| whole(&found["counters"], "flushes")).transpose()?;
     run.note(format!(
-        "put-steady: memory limit {memory_limit} bytes; {} generations were retired in the last round",
-        retired.unwrap_or_default()
+        "put-steady: memory limit {memory_limit} bytes; {} generations were flushed in the last round",
+        flushed.unwrap_or_default()
     ));
     for (metric, field) in
         [("p50_ms", "p50_ms"), ("p99_ms", "p99_ms"), ("max_ms", "max_ms"), (PEAK_RSS, PEAK_RSS)]
@@ -132,13 +132,13 @@ fn keyed(run: &mut Run) -> Result<()> {
     let memory_limit = run.scaled(MEMORY_LIMIT);
     need_disk(run.folder(), pending * DISK_BYTES)?;
     let mix = Mix { keyed: 1, ..Mix::plain(pending, DAY_MS) };
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     let mut peaks = vec![number(&place.ask(&fill::PART, 0, fill::all(pending))?, PEAK_RSS)?];
     let (mut with, mut without, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..run.rounds() as u64 {
         let from = pending + round * 2 * count;
         for (keyed, from, rates) in [(0, from, &mut without), (1, from + count, &mut with)] {
-            let place = Place { mix: Mix { keyed, ..mix }, ..place.clone() };
+            let place = BuildPlace { mix: Mix { keyed, ..mix }, ..place.clone() };
             let filled = place.ask(&fill::PART, 0, fill::range(from..from + count))?;
             rates.push(number(&filled, "per_s")?);
             peaks.push(number(&filled, PEAK_RSS)?);

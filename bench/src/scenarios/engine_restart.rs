@@ -12,7 +12,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, Running, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, drain, fill, reopen};
+use crate::parts::{BuildPlace, DISK_BYTES, drain, fill, reopen};
 use crate::report::Better;
 use crate::resources::need_disk;
 use crate::run::Run;
@@ -33,7 +33,7 @@ fn run(run: &mut Run) -> Result<()> {
     need_disk(run.folder(), sizes[1] * DISK_BYTES)?;
     run.note(format!(
         "memory limit {memory_limit} bytes; bodies of 128 bytes, due within a day, half of them due at the restart; killed \
-         once, just before a retirement would have cut the journal short, and once more when a twentieth was taken and \
+         once, just before a flush would have cut the journal short, and once more when a twentieth was taken and \
          acked; opened {rounds} times, with the page cache dropped before, on both sides"
     ));
     run.note("bare: the journal's files as they were when it was killed, read from front to back");
@@ -45,7 +45,7 @@ fn run(run: &mut Run) -> Result<()> {
 
 fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<()> {
     let mix = Mix::plain(count, DAY_MS);
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     eprintln!("{count} pending");
     let mut parameters = fill::all(count);
     parameters["stay"] = true.into();
@@ -53,7 +53,7 @@ fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<(
     filling.hear()?.ok_or("the part that fills has failed")?;
     filling.kill()?;
     restart(run, &place, &format!("{count} pending"), rounds)?;
-    // And with a journal of settlements of messages in due files.
+    // And with a journal of settlements of messages in tables.
     let mut draining = Running::start(&drain::PART, &place.parameters(DAY_MS / 2, drain_some(count / 20)))?;
     draining.hear()?.ok_or("the part that drains has failed")?;
     draining.kill()?;
@@ -70,13 +70,13 @@ fn drain_some(most: u64) -> Value {
 }
 
 /// Opens copies of the folder that a killed process left.
-fn restart(run: &mut Run, place: &Place, what: &str, rounds: usize) -> Result<()> {
+fn restart(run: &mut Run, place: &BuildPlace, what: &str, rounds: usize) -> Result<()> {
     let (mut opens, mut firsts, mut bares, mut peaks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut records = 0.0;
     for round in 0..rounds {
         let killed = place.folder.clone();
         // The first opening reads what the killed process left, later ones would not: so each gets a copy.
-        let copy = Place { folder: run.empty_folder("opened")?, ..place.clone() };
+        let copy = BuildPlace { folder: run.empty_folder("opened")?, ..place.clone() };
         copy_all(&killed, &copy.folder)?;
         drop_caches(&copy.folder)?;
         bares.push(read_journal_ms(&copy.folder)?);

@@ -9,7 +9,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, fill, sweep};
+use crate::parts::{BuildPlace, DISK_BYTES, fill, sweep};
 use crate::resources::need_disk;
 use crate::run::Run;
 use crate::workload::DAY_MS;
@@ -33,7 +33,7 @@ fn run(run: &mut Run) -> Result<()> {
          synced puts to another queue, one at a time, while each goes on, a hundred at least"
     ));
     let mix = Mix { queues: QUEUES, ..Mix::plain(count, DAY_MS) };
-    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let place = BuildPlace { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
     place.ask(&fill::PART, 0, fill::all(count))?;
     drop_caches(&place.folder)?;
     let found = place.ask(&sweep::PART, DAY_MS, json!({ "dead": dead }))?;

@@ -1,5 +1,5 @@
 //! `lateness`: the lateness of messages over HTTP and over beanstalkd's protocol, with a million others pending, 20,000
-//! due per second, 5,000 synced puts per second, and concurrent retirements to due files.
+//! due per second, 5,000 synced puts per second, and concurrent flushes to tables.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,20 +16,20 @@ use crate::Result;
 use crate::beanstalk::Wire;
 use crate::run::Run;
 use crate::server::Server;
-use crate::steady_load::{Caller, SteadyLoad, TAKERS, Taken, Told};
+use crate::steady_load::{Caller, LoadResult, SteadyLoad, TAKERS, TakenCount};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lateness",
-    what: "lateness over the wire: 1 M pending, 20,000 due and 5,000 synced puts a second, and retirements",
+    what: "lateness over the wire: 1 M pending, 20,000 due and 5,000 synced puts a second, and flushes",
     run,
 };
 
 const DUE_PER_MS: u64 = 20;
 const PUTS_PER_S: u64 = 5_000;
 
-/// The server's memory limit for messages: so small that at this rate of puts one retirement follows another.
+/// The server's memory limit for messages: so small that at this rate of puts one flush follows another.
 const MEMORY_LIMIT: &str = "32MiB";
-const RETIREMENTS: &str = "dwell_engine_retirements_total";
+const FLUSHES: &str = "dwell_engine_flushes_total";
 
 /// The number of concurrent reserves per connection.
 const RESERVES: usize = 256;
@@ -52,7 +52,7 @@ fn run(run: &mut Run) -> Result<()> {
         "lateness: when the answer was read, less due; clients and server share the machine and its clock",
     );
     run.note(format!(
-        "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in due files, and retirements: how many were \
+        "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in tables, and flushes: how many were \
          completed from the first message due to the last taken"
     ));
     over(run, "HTTP", load, &|server| {
@@ -76,32 +76,32 @@ fn over(
         return Ok(());
     }
     let mut all = Histogram::<u64>::new(3)?;
-    let (mut put_rates, mut retirements) = (Vec::new(), Vec::new());
+    let (mut put_rates, mut flushes) = (Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
         let server = Server::start_with(&run.empty_folder("server")?, &["--memory-limit", MEMORY_LIMIT])?;
         let (metrics, before) = (server.metrics(), OnceLock::new());
         let measured = load.run(&|| connect(&server), &|| {
             // The putter calls it once.
-            let _ = before.set(metrics.get(RETIREMENTS).map_err(|error| error.to_string()));
+            let _ = before.set(metrics.get(FLUSHES).map_err(|error| error.to_string()));
         })?;
         let before = before.into_inner().ok_or("nothing fell due")??;
-        let retired = metrics.get(RETIREMENTS)? - before;
+        let flushed = metrics.get(FLUSHES)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
-            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {retired} retirements",
+            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {flushed} flushes",
             late.value_at_quantile(0.5),
             late.value_at_quantile(0.99)
         );
-        if retired < 1.0 {
-            return Err("no retirement was under way: that is not what is to be measured".into());
+        if flushed < 1.0 {
+            return Err("no flush was under way: that is not what is to be measured".into());
         }
         all.add(&late)?;
         put_rates.push(puts);
-        retirements.push(retired);
+        flushes.push(flushed);
     }
     run.latencies(&work, &all);
     run.alone(&format!("{work}: puts meanwhile"), "per_s", put_rates);
-    run.alone(&format!("{work}: retirements meanwhile"), "count", retirements);
+    run.alone(&format!("{work}: flushes meanwhile"), "count", flushes);
     Ok(())
 }
 
@@ -109,7 +109,7 @@ fn over(
 struct Http(Blocking<Client>);
 
 impl Caller for Http {
-    fn put(&self, puts: Vec<Put>) -> Told<()> {
+    fn put(&self, puts: Vec<Put>) -> LoadResult<()> {
         self.0
             .put(puts)
             .into_iter()
@@ -117,15 +117,16 @@ impl Caller for Http {
             .map_err(|error| error.to_string())
     }
 
-    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let taken = self.0.take(take).map_err(|error| error.to_string())?;
-        let seen = taken
-            .into_iter()
-            .map(|delivery| Taken { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
+        let seen = taken.into_iter().map(|delivery| TakenCount {
+            due: delivery.message.standing.due,
+            receipt: Some(delivery.receipt),
+        });
         Ok(seen.collect())
     }
 
-    fn ack(&self, receipts: Vec<Receipt>) -> Told<()> {
+    fn ack(&self, receipts: Vec<Receipt>) -> LoadResult<()> {
         let acks = receipts.into_iter().map(|receipt| Settle { receipt, action: Action::Ack });
         let settled = self.0.settle(acks.collect());
         settled.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
@@ -142,7 +143,7 @@ struct Beanstalkd {
 
 impl Caller for Beanstalkd {
     /// Writes the due instant into each body, since a reserved job does not have it.
-    fn put(&self, mut puts: Vec<Put>) -> Told<()> {
+    fn put(&self, mut puts: Vec<Put>) -> LoadResult<()> {
         for put in &mut puts {
             let When::At(due) = put.when else { return Err("an instant was to be said".to_owned()) };
             let mut body = put.body.to_vec();
@@ -152,12 +153,12 @@ impl Caller for Beanstalkd {
         self.puts.put(puts)
     }
 
-    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let [queue] = take.queues.as_slice() else { return Err("one queue is taken from".to_owned()) };
         self.reserves.borrow_mut().take(queue.as_str()).map_err(|error| error.to_string())
     }
 
-    fn ack(&self, _receipts: Vec<Receipt>) -> Told<()> {
+    fn ack(&self, _receipts: Vec<Receipt>) -> LoadResult<()> {
         Err("a job is deleted by the connection that has it".to_owned())
     }
 }
@@ -209,7 +210,7 @@ impl Reserves {
     }
 
     /// The jobs that have arrived, at least one; empty if a reserve timed out.
-    fn take(&mut self, tube: &str) -> Result<Vec<Taken>> {
+    fn take(&mut self, tube: &str) -> Result<Vec<TakenCount>> {
         if self.unanswered.is_empty() {
             self.begin(tube)?;
         }
@@ -222,7 +223,7 @@ impl Reserves {
                     let Some(job) = self.wire.reserved()? else { break };
                     let due_ms = job.body.first_chunk().ok_or("a job says when it is due")?;
                     let due = Timestamp::from_ms(i64::from_be_bytes(*due_ms))?;
-                    taken.push(Taken { receipt: None, due });
+                    taken.push(TakenCount { receipt: None, due });
                     self.ids.push(job.id);
                 }
             }

@@ -13,7 +13,7 @@ use super::Scenario;
 use crate::Result;
 use crate::ours_redis::{Native, acks};
 use crate::run::Run;
-use crate::steady_load::{Caller, SteadyLoad, TAKERS, Taken, Told};
+use crate::steady_load::{Caller, LoadResult, SteadyLoad, TAKERS, TakenCount};
 use crate::stopwatch::Stopwatch;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
@@ -83,21 +83,21 @@ struct OnRedis {
 }
 
 impl Caller for OnRedis {
-    fn put(&self, puts: Vec<Put>) -> Told<()> {
+    fn put(&self, puts: Vec<Put>) -> LoadResult<()> {
         let answers = self.runtime.block_on(self.store.put(puts));
         answers.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
     }
 
-    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+    fn take(&self, take: Take) -> LoadResult<Vec<TakenCount>> {
         let taken = self.runtime.block_on(self.store.take(take)).map_err(|error| error.to_string())?;
-        let seen = |delivery: dwell_store::Delivery| Taken {
+        let seen = |delivery: dwell_store::Delivery| TakenCount {
             due: delivery.message.standing.due,
             receipt: Some(delivery.receipt),
         };
         Ok(taken.into_iter().map(seen).collect())
     }
 
-    fn ack(&self, receipts: Vec<Receipt>) -> Told<()> {
+    fn ack(&self, receipts: Vec<Receipt>) -> LoadResult<()> {
         let settled = self.runtime.block_on(self.store.settle(acks(receipts)));
         settled.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
     }

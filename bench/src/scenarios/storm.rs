@@ -34,7 +34,7 @@ const OTHER_BEFORE_MS: i64 = 500;
 const PATIENCE_MS: i64 = 120_000;
 
 /// Threads return errors as text, since a scenario's error cannot be sent between threads.
-type Told<T> = std::result::Result<T, String>;
+type StormResult<T> = std::result::Result<T, String>;
 
 fn run(run: &mut Run) -> Result<()> {
     let count = run.scaled(500_000);
@@ -48,20 +48,25 @@ fn run(run: &mut Run) -> Result<()> {
     ));
     storm(run, "in process", count, |run| {
         let engine = Engine::open(run.empty_folder("dwell")?, Options::default())?;
-        Ok(Stage { url: None, beanstalkd: None, engine: Some(engine), server: None })
+        Ok(StormStage { url: None, beanstalkd: None, engine: Some(engine), server: None })
     })?;
     for (work, wired) in [("HTTP", false), ("beanstalkd's protocol", true)] {
         storm(run, work, count, |run| {
             let server = Server::start(&run.empty_folder("dwell")?)?;
             let beanstalkd = wired.then(|| server.beanstalkd().to_owned());
-            Ok(Stage { url: Some(server.url().to_owned()), beanstalkd, engine: None, server: Some(server) })
+            Ok(StormStage {
+                url: Some(server.url().to_owned()),
+                beanstalkd,
+                engine: None,
+                server: Some(server),
+            })
         })?;
     }
     Ok(())
 }
 
 /// A store, and the way it is reached.
-struct Stage {
+struct StormStage {
     url: Option<String>,
     beanstalkd: Option<String>,
     engine: Option<Engine>,
@@ -74,7 +79,7 @@ enum Caller {
     Http(Blocking<Client>),
 }
 
-impl Stage {
+impl StormStage {
     fn caller(&self) -> Result<Caller> {
         match (&self.engine, &self.url) {
             (Some(engine), _) => Ok(Caller::Engine(engine.blocking())),
@@ -90,7 +95,7 @@ impl Stage {
 }
 
 impl Caller {
-    fn put(&self, puts: Vec<Put>) -> Told<()> {
+    fn put(&self, puts: Vec<Put>) -> StormResult<()> {
         let answers = match self {
             Caller::Engine(engine) => engine.put(puts),
             Caller::Http(client) => client.put(puts),
@@ -100,7 +105,7 @@ impl Caller {
     }
 
     /// Takes messages, passes their due instants to `arrived`, and acks them. Returns their number.
-    fn take_and_ack(&self, take: Take, mut arrived: impl FnMut(&[Timestamp])) -> Told<usize> {
+    fn take_and_ack(&self, take: Take, mut arrived: impl FnMut(&[Timestamp])) -> StormResult<usize> {
         let ack = |receipt| Settle { receipt, action: Action::Ack };
         let taken = match self {
             Caller::Engine(engine) => engine.take(take),
@@ -121,7 +126,7 @@ impl Caller {
 
 /// Shared by the consumers.
 #[derive(Default)]
-struct Seen {
+struct StormCounters {
     taken: AtomicU64,
     acked: AtomicU64,
     /// In microseconds of the wall clock.
@@ -130,7 +135,7 @@ struct Seen {
     over: AtomicBool,
 }
 
-impl Seen {
+impl StormCounters {
     fn take(&self, count: usize) {
         if count == 0 {
             return;
@@ -145,7 +150,7 @@ impl Seen {
     }
 }
 
-fn storm(run: &mut Run, work: &str, count: u64, open: impl Fn(&Run) -> Result<Stage>) -> Result<()> {
+fn storm(run: &mut Run, work: &str, count: u64, open: impl Fn(&Run) -> Result<StormStage>) -> Result<()> {
     let (mut taken, mut acked) = (Vec::new(), Vec::new());
     let mut cpu: [Vec<f64>; 2] = Default::default();
     let mut other = Histogram::<u64>::new(3)?;
@@ -177,11 +182,11 @@ struct Storm {
     last_taken: f64,
     /// Seconds until the last ack was answered.
     last_acked: f64,
-    /// See [`Stage::cpu_s`].
+    /// See [`StormStage::cpu_s`].
     cpu_s: [f64; 2],
 }
 
-fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> {
+fn once(stage: &StormStage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> {
     let (hot, cold): (QueueName, QueueName) = ("storm".parse()?, "other".parse()?);
     let caller = stage.caller()?;
     // The time of the puts is not known in advance: a part of them is put first, due later than all puts could last.
@@ -209,7 +214,7 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> 
     if wall_us() / 1_000 > first_ms - 200 {
         return Err("the puts took longer than was estimated; the machine is not quiet".into());
     }
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(StormCounters::default());
     let before = stage.cpu_s()?;
     let late = thread::scope(|scope| -> Result<Histogram<u64>> {
         let mut consumers = Vec::new();
@@ -236,13 +241,13 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> 
             let (caller, cold, seen) = (stage.caller()?, cold.clone(), Arc::clone(&seen));
             scope.spawn(move || read_other(&caller, &cold, &seen))
         };
-        let ended: Vec<Told<()>> = consumers
+        let ended: Vec<StormResult<()>> = consumers
             .into_iter()
             .map(|consumer| consumer.join().expect("a consumer does not panic"))
             .collect();
         // Ends the other threads, whatever the result.
         seen.over.store(true, Ordering::Relaxed);
-        ended.into_iter().collect::<Told<()>>()?;
+        ended.into_iter().collect::<StormResult<()>>()?;
         feeder.join().expect("the feeder does not panic")?;
         Ok(reader.join().expect("the reader does not panic")?)
     })?;
@@ -260,11 +265,17 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> 
     })
 }
 
-fn is_over(seen: &Seen, count: u64, due_ms: i64) -> bool {
+fn is_over(seen: &StormCounters, count: u64, due_ms: i64) -> bool {
     seen.acked.load(Ordering::Relaxed) >= count || wall_us() / 1_000 > due_ms + PATIENCE_MS
 }
 
-fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &Seen) -> Told<()> {
+fn take_all(
+    caller: &Caller,
+    queue: &QueueName,
+    count: u64,
+    due_ms: i64,
+    seen: &StormCounters,
+) -> StormResult<()> {
     while !is_over(seen, count, due_ms) {
         let take = Take::from(queue.clone()).max(BATCH).wait_ms(1_000);
         let mut early = false;
@@ -283,7 +294,7 @@ fn take_all(caller: &Caller, queue: &QueueName, count: u64, due_ms: i64, seen: &
 }
 
 /// The same over beanstalkd's protocol: deletes of received jobs are sent with the next reserves.
-fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &Seen) -> Result<()> {
+fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &StormCounters) -> Result<()> {
     wire.send(b"watch storm\r\nignore default\r\n")?;
     wire.expect("WATCHING")?;
     wire.expect("WATCHING")?;
@@ -319,7 +330,7 @@ fn reserve_all(mut wire: Wire, count: u64, due_ms: i64, seen: &Seen) -> Result<(
 }
 
 /// Puts the other queue's messages, each a second before it is due.
-fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) -> Told<()> {
+fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &StormCounters) -> StormResult<()> {
     let mut next_ms = first_ms;
     while !seen.over.load(Ordering::Relaxed) {
         let now_ms = wall_us() / 1_000;
@@ -341,7 +352,7 @@ fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) ->
 }
 
 /// The lateness of the other queue's messages in microseconds.
-fn read_other(caller: &Caller, queue: &QueueName, seen: &Seen) -> Told<Histogram<u64>> {
+fn read_other(caller: &Caller, queue: &QueueName, seen: &StormCounters) -> StormResult<Histogram<u64>> {
     let mut late = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
     while !seen.over.load(Ordering::Relaxed) {
         let mut came = Vec::new();

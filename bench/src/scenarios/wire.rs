@@ -13,7 +13,7 @@ use dwell_store::Put;
 use super::Scenario;
 use crate::Result;
 use crate::beanstalk::{self, Wire};
-use crate::peers::beanstalkd::{Beanstalkd, Kept};
+use crate::peers::beanstalkd::{Beanstalkd, JobStorage};
 use crate::report::Better;
 use crate::run::{Run, Side};
 use crate::server::Server;
@@ -49,11 +49,11 @@ fn run(run: &mut Run) -> Result<()> {
                 load.puts_per_second(server.beanstalkd())
             }),
             Side::new("beanstalkd-f0", |run| {
-                let server = Beanstalkd::start(Kept::Synced(&run.empty_folder("beanstalkd")?))?;
+                let server = Beanstalkd::start(JobStorage::Synced(&run.empty_folder("beanstalkd")?))?;
                 load.puts_per_second(server.address())
             }),
             Side::new("beanstalkd-mem", |_| {
-                let server = Beanstalkd::start(Kept::InMemory)?;
+                let server = Beanstalkd::start(JobStorage::InMemory)?;
                 load.puts_per_second(server.address())
             }),
         ];

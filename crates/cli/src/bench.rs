@@ -28,8 +28,8 @@ use self::beanstalkd::Beanstalkd;
 use self::http::Http;
 use self::live::Live;
 use self::peer::Peer;
-use self::report::Report;
-use self::tally::Tally;
+use self::report::BenchReport;
+use self::tally::BenchCounters;
 use self::work::{consume, produce};
 use crate::command::{Context, Outcome, Signals};
 use crate::exit::{Exit, Failure, Own};
@@ -39,7 +39,7 @@ const TICK_MS: u64 = 100;
 
 /// The parameters of a bench.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct BenchOptions {
     /// The queue; a new one if none is named.
     pub(crate) queue: Option<QueueName>,
     /// The address of beanstalkd's protocol; HTTP if there is none.
@@ -63,7 +63,7 @@ pub(crate) struct Wish {
 }
 
 /// Runs the bench.
-pub(crate) fn run(context: &Context, wish: &Wish) -> Outcome {
+pub(crate) fn run(context: &Context, wish: &BenchOptions) -> Outcome {
     let queue = match &wish.queue {
         Some(queue) => queue.clone(),
         None => own_queue()?,
@@ -85,8 +85,8 @@ fn own_queue() -> Result<QueueName, Failure> {
     Ok(QueueName::new(&format!("dwell-bench-{:08x}", u32::from_le_bytes(bytes)))?)
 }
 
-fn run_on<P: Peer>(context: &Context, wish: &Wish, peer: &P) -> Outcome {
-    let tally = Arc::new(Tally::new(wish));
+fn run_on<P: Peer>(context: &Context, wish: &BenchOptions, peer: &P) -> Outcome {
+    let tally = Arc::new(BenchCounters::new(wish));
     // Held until the end: the task that it runs ends the process on a second interruption.
     let _runtime = stopped_by_signals(&tally)?;
     peer.claim()?;
@@ -98,10 +98,15 @@ fn run_on<P: Peer>(context: &Context, wish: &Wish, peer: &P) -> Outcome {
         failure.detail = format!("{}; what was put is still in '{}'", failure.detail, peer.queue());
         failure
     })?;
-    Report::new(wish, peer, &tally, removed, left).show(context)
+    BenchReport::new(wish, peer, &tally, removed, left).show(context)
 }
 
-fn work<P: Peer>(context: &Context, wish: &Wish, peer: &P, tally: &Tally) -> Result<(), Failure> {
+fn work<P: Peer>(
+    context: &Context,
+    wish: &BenchOptions,
+    peer: &P,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let connections = if wish.put_only { wish.connections } else { 2 * wish.connections };
     let mut wires = (0..connections).map(|_| peer.connect()).collect::<Result<Vec<_>, _>>()?;
     let takers = wires.split_off(wish.connections);
@@ -126,7 +131,7 @@ fn work<P: Peer>(context: &Context, wish: &Wish, peer: &P, tally: &Tally) -> Res
 }
 
 /// Makes SIGINT and SIGTERM stop the work; a second one ends the process at once.
-fn stopped_by_signals(tally: &Arc<Tally>) -> Result<tokio::runtime::Runtime, Failure> {
+fn stopped_by_signals(tally: &Arc<BenchCounters>) -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Refused, Own::Threads.code(), error))?;
     let signals = {

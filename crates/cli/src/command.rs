@@ -38,7 +38,7 @@ mod work;
 
 use clap::Subcommand;
 use dwell_model::{MessageId, Receipt, StateKind};
-use dwell_store::{Action, QueueStats, Settle, Settled, Swept};
+use dwell_store::{Action, BulkOutcome, QueueStats, Settle, Settled};
 use dwell_wire::Removed;
 use serde::Serialize;
 
@@ -214,7 +214,7 @@ impl Context {
     }
 
     /// Prints the result of a revive or a discard; refused messages make it a refusal.
-    pub(crate) fn show_swept(&self, swept: &Swept, done: &str) -> Outcome {
+    pub(crate) fn show_swept(&self, swept: &BulkOutcome, done: &str) -> Outcome {
         self.output.show(&dwell_wire::Swept::from(swept), |out| {
             writeln!(out, "{STRONG}{}{STRONG:#} {done}", swept.done)?;
             for (id, error) in &swept.refused {

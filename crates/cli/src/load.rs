@@ -8,17 +8,17 @@
 //! # Layout
 //! - `lines`: text, number and digest of each line, in one pass
 //! - `item`: a line as the server accepts it
-//! - `lane`: sends chunks, and retries while the server does not answer
+//! - `put_connections`: sends chunks, and retries while the server does not answer
 //! - `ledger`: the result of each line, in order
 //! - `answers`: the file of answers, and where a later run continues
 //! - `progress`: the bar; `waits`: reports what a run waits for
 
 mod answers;
 mod item;
-mod lane;
 mod ledger;
 mod lines;
 mod progress;
+mod put_connections;
 mod waits;
 
 use std::fs::File;
@@ -29,18 +29,18 @@ use std::thread;
 use dwell_model::QueueName;
 
 use self::answers::{Answers, Resume};
-use self::item::Item;
-use self::lane::Lanes;
-use self::ledger::{Ledger, Outcome, Summary};
+use self::item::LoadItem;
+use self::ledger::{LineLedger, LineOutcome, Summary};
 use self::lines::Lines;
-use self::progress::Progress;
-use self::waits::Waits;
+use self::progress::LoadProgress;
+use self::put_connections::PutConnections;
+use self::waits::RetryWaits;
 use crate::command::{self, Context};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, STRONG};
 
 /// The parameters of a run.
-pub(crate) struct Wish {
+pub(crate) struct LoadOptions {
     /// The file; `-` is standard input.
     pub(crate) from: PathBuf,
     /// The queue of lines that name none.
@@ -58,19 +58,19 @@ pub(crate) struct Wish {
 }
 
 /// Puts the file.
-pub(crate) fn run(context: &Context, wish: &Wish) -> command::Outcome {
+pub(crate) fn run(context: &Context, wish: &LoadOptions) -> command::Outcome {
     let client = context.client()?;
     let (reader, len) = open(wish)?;
     let mut lines = Lines::new(reader, &wish.run);
     let (answers, resume) = Answers::open(wish.answers.as_deref())?;
     let rejects = wish.rejects.as_deref().map(ledger::Rejects::create).transpose()?;
-    let progress = Progress::new(context.output.has_progress(), len);
+    let progress = LoadProgress::new(context.output.has_progress(), len);
     let skipped = skip(&mut lines, resume.as_ref(), &progress)?;
-    let ledger = Ledger::new(answers, rejects, &progress, skipped);
+    let ledger = LineLedger::new(answers, rejects, &progress, skipped);
 
-    let waits = Waits::new(&progress, wish.retry_for_ms);
+    let waits = RetryWaits::new(&progress, wish.retry_for_ms);
     let read = thread::scope(|scope| {
-        let mut lanes = Lanes::start(scope, wish.in_flight, client.store(), &waits, &ledger);
+        let mut lanes = PutConnections::start(scope, wish.in_flight, client.store(), &waits, &ledger);
         let read = read(&mut lines, wish, &mut lanes, &ledger, &progress);
         lanes.finish();
         read
@@ -81,7 +81,7 @@ pub(crate) fn run(context: &Context, wish: &Wish) -> command::Outcome {
     show(context, &summary?)
 }
 
-fn open(wish: &Wish) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
+fn open(wish: &LoadOptions) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
     const BUFFER: usize = 256 * 1024;
     if wish.from.as_os_str() == "-" {
         return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
@@ -97,7 +97,7 @@ fn open(wish: &Wish) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
 fn skip(
     lines: &mut Lines<Box<dyn BufRead>>,
     resume: Option<&Resume>,
-    progress: &Progress,
+    progress: &LoadProgress,
 ) -> Result<u64, Failure> {
     let Some(resume) = resume else { return Ok(0) };
     let mut skipped = 0;
@@ -123,10 +123,10 @@ fn skip(
 /// Reads the lines and passes them to the lanes, until the end or until a failure closes the ledger.
 fn read(
     lines: &mut Lines<Box<dyn BufRead>>,
-    wish: &Wish,
-    lanes: &mut Lanes<'_>,
-    ledger: &Ledger<'_>,
-    progress: &Progress,
+    wish: &LoadOptions,
+    lanes: &mut PutConnections<'_>,
+    ledger: &LineLedger<'_>,
+    progress: &LoadProgress,
 ) -> Result<(), Failure> {
     loop {
         let line = match lines.next() {
@@ -141,9 +141,9 @@ fn read(
         let Some(place) = ledger.enter(line.number, line.digest) else {
             return Ok(());
         };
-        match Item::new(&line, wish.queue.as_ref()) {
+        match LoadItem::new(&line, wish.queue.as_ref()) {
             Ok(item) => lanes.add(place, item),
-            Err(reason) => ledger.settle([(place, Outcome::Refused(reason))]),
+            Err(reason) => ledger.settle([(place, LineOutcome::Refused(reason))]),
         }
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use common::{Kept, Ran, Server, dwell, run, send_signal, serve_in_memory, until};
+use common::{KilledOnDrop, Ran, Server, dwell, run, send_signal, serve_in_memory, until};
 use serde_json::{Value, json};
 
 /// `dwell bench ARGS` against the server.
@@ -101,7 +101,7 @@ fn an_interruption_leaves_nothing_either() {
         let args = [&["--for", "1h", "--delay", "1h", "--batch", "20"], over].concat();
         let mut command = bench(&server, &args);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut child = Kept(child);
+        let mut child = KilledOnDrop(child);
         until("something is put", || {
             queues(&server).iter().any(|queue| queue["counts"]["scheduled"].as_u64() > Some(0))
         });

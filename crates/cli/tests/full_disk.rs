@@ -130,7 +130,7 @@ impl Full {
         Ok(id)
     }
 
-    /// The same, where a retirement is still about to free room.
+    /// The same, where a flush is still about to free room.
     fn put_in_the_end(&mut self, words: &str) {
         let refused = |full: &mut Full| full.put(words).err();
         let last = (0..10_000).map_while(|_| refused(self)).last();
@@ -154,7 +154,7 @@ impl Full {
     }
 
     /// Puts are refused over HTTP (see `fill`), on the command line, and over beanstalkd's protocol, and nothing of them is
-    /// put. A retirement that begins early on a full disk may make room for a few before.
+    /// put. A flush that begins early on a full disk may make room for a few before.
     fn refused_everywhere(&mut self) {
         let before = self.others();
         let on_the_command_line = |server: &Server, _: u64| {

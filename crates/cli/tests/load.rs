@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::{Kept, Ran, Running, Server, dwell, serve, serve_in_memory, serve_with, until};
+use common::{KilledOnDrop, Ran, Running, Server, dwell, serve, serve_in_memory, serve_with, until};
 use dwell_client::Client;
 use dwell_model::StateKind;
 use dwell_store::{Action, Settle, Take};
@@ -23,15 +23,15 @@ use tempfile::TempDir;
 
 const QUEUES: usize = 6;
 
-struct Place {
+struct LoadFiles {
     dir: TempDir,
     file: PathBuf,
     answers: PathBuf,
 }
 
-impl Place {
+impl LoadFiles {
     /// A folder with a file of this many lines: some keyed, some binary, all due in about a year.
-    fn with_lines(lines: usize) -> Place {
+    fn with_lines(lines: usize) -> LoadFiles {
         let mut text = String::new();
         for number in 1..=lines {
             let queue = number % QUEUES;
@@ -54,7 +54,7 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let (file, answers) = (dir.path().join("messages.jsonl"), dir.path().join("answers.jsonl"));
         fs::write(&file, text).unwrap();
-        Place { dir, file, answers }
+        LoadFiles { dir, file, answers }
     }
 
     fn data(&self) -> PathBuf {
@@ -121,7 +121,7 @@ fn count(server: &Server) -> u64 {
 }
 
 /// Each line is in the answers once, in order, and stored once under the id that they have for it.
-fn assert_all_once(place: &Place, server: &Server, lines: usize) {
+fn assert_all_once(place: &LoadFiles, server: &Server, lines: usize) {
     let stored = stored(server);
     let told = place.told();
     assert_eq!((told.len(), stored.len()), (lines, lines));
@@ -137,7 +137,7 @@ fn assert_all_once(place: &Place, server: &Server, lines: usize) {
 fn the_server_is_killed_under_it() {
     let (parts, lines_a_part) = (4, 6_000);
     let lines = parts * lines_a_part;
-    let place = Place::with_lines(lines);
+    let place = LoadFiles::with_lines(lines);
     let mut server = serve(&place.data());
     let address = server.address().to_owned();
 
@@ -167,7 +167,7 @@ fn the_server_is_killed_under_it() {
 #[test]
 fn it_is_killed_and_run_again() {
     let lines = 12_000;
-    let place = Place::with_lines(lines);
+    let place = LoadFiles::with_lines(lines);
     let server = serve(&place.data());
     let text = fs::read_to_string(&place.file).unwrap();
     for share in [2, 4] {
@@ -198,7 +198,7 @@ fn it_is_killed_and_run_again() {
 
 #[test]
 fn without_an_answers_file_the_tokens_alone_keep_it_from_putting_twice() {
-    let place = Place::with_lines(3_000);
+    let place = LoadFiles::with_lines(3_000);
     let server = serve_in_memory(&[]);
     for _ in 0..2 {
         let summary = place.put(&server, &["--in-flight", "2"]).finish().ok().json();
@@ -235,7 +235,7 @@ fn a_queue_gets_its_lines_in_the_files_order() {
 
 #[test]
 fn refused_lines_are_told_and_stop_nothing() {
-    let place = Place::with_lines(1);
+    let place = LoadFiles::with_lines(1);
     let rejects = place.dir.path().join("rejects.jsonl");
     let text = "{\"body\":\"goes to the default\"}\n\
         no json\n\
@@ -315,7 +315,7 @@ fn a_queue_that_stays_full_ends_the_run_with_the_way_on() {
 
 #[test]
 fn files_that_are_not_there_or_something_else() {
-    let place = Place::with_lines(10);
+    let place = LoadFiles::with_lines(10);
     let server = serve_in_memory(&[]);
     let refused = |ran: Ran| (ran.code, ran.failure());
     let missing = server.dwell(&["put", "--from", "/nonexistent/file"]);
@@ -333,7 +333,7 @@ fn files_that_are_not_there_or_something_else() {
     assert_foreign(&place, &server, &place.answers);
 }
 
-fn assert_foreign(place: &Place, server: &Server, answers: &Path) {
+fn assert_foreign(place: &LoadFiles, server: &Server, answers: &Path) {
     let before = fs::read(answers).unwrap();
     let stored = count(server);
     let ran = place.put(server, &["--answers", answers.to_str().unwrap()]).finish();
@@ -345,13 +345,13 @@ fn assert_foreign(place: &Place, server: &Server, answers: &Path) {
 /// No server answers: it reports that at once, retries, and reports when it goes on.
 #[test]
 fn a_server_that_is_not_there_is_told_of_at_once() {
-    let place = Place::with_lines(20);
+    let place = LoadFiles::with_lines(20);
     // A free port, which the server gets later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = dwell();
     command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}")).args(["put", "--from"]).arg(&place.file);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut run = Kept(command.spawn().unwrap());
+    let mut run = KilledOnDrop(command.spawn().unwrap());
     let (sender, said) = channel();
     let stderr = BufReader::new(run.0.stderr.take().unwrap());
     thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));

@@ -49,8 +49,8 @@ fn the_engine_s_metrics_are_shown_and_described() {
     // The page's own call may be counted after or before.
     assert!(value("dwell_engine_batch_commands_sum") >= 1.0);
     assert!(value("dwell_engine_batch_commands_count") <= value("dwell_engine_batch_commands_sum"));
-    assert_eq!(value("dwell_engine_messages_in_memory"), 1.0, "{page}");
-    assert_eq!(value("dwell_engine_messages_in_files"), 0.0, "{page}");
+    assert_eq!(value("dwell_engine_messages_resident"), 1.0, "{page}");
+    assert_eq!(value("dwell_engine_messages_cold"), 0.0, "{page}");
     let journal: u64 = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -58,7 +58,7 @@ fn the_engine_s_metrics_are_shown_and_described() {
         .map(|entry| entry.metadata().unwrap().len())
         .sum();
     assert_eq!(value("dwell_engine_journal_bytes"), journal as f64);
-    assert_eq!(value("dwell_engine_due_bytes"), 0.0);
+    assert_eq!(value("dwell_engine_table_bytes"), 0.0);
 
     let named = |text: &'static str, page: &str, from: &str| -> BTreeSet<String> {
         let lines = page.lines().filter_map(|line| line.strip_prefix(from));

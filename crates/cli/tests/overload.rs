@@ -137,7 +137,7 @@ fn idle_connections_leave_the_store_its_files() {
         "--beanstalkd",
         "127.0.0.1:0",
     ]);
-    // Each job begins a segment, and some of them a retirement.
+    // Each job begins a segment, and some of them a flush.
     command.args(["--segment", "64KiB", "--memory-limit", "16MiB", "--data"]).arg(folder.path());
     let server = Server::spawn(command);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();

@@ -7,7 +7,7 @@ mod common;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use common::{Kept, Ran, dwell, run, send_signal, serve_in_memory, until};
+use common::{KilledOnDrop, Ran, dwell, run, send_signal, serve_in_memory, until};
 use dwell_testkit::free_port;
 use dwell_testkit::redis::Server;
 use serde_json::Value;
@@ -54,7 +54,7 @@ fn a_standing_mover_moves_until_a_signal_comes() {
     let mut command = dwell();
     command.args(["redisson", "move", "--queue", "orders", "--sweep", "50ms", "--redis", &server.url()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = Kept(command.spawn().unwrap());
+    let mut child = KilledOnDrop(command.spawn().unwrap());
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     assert_eq!(next()["event"], "listening");

@@ -23,15 +23,16 @@ type Problem = dwell_wire::Problem<'static>;
 use common::{PATIENCE, Server, serve_in_memory};
 
 /// A server, its document, and the fields of it that have been seen.
-struct Held {
+struct SchemaCheck {
     server: Server,
     document: Value,
     seen: BTreeSet<(String, String)>,
 }
 
-impl Held {
-    fn start() -> Held {
-        let mut held = Held { server: serve_in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
+impl SchemaCheck {
+    fn start() -> SchemaCheck {
+        let mut held =
+            SchemaCheck { server: serve_in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
         held.document = held.ask("GET", "/openapi.json", "", b"").1;
         held
     }
@@ -144,7 +145,7 @@ const QUEUE: &str = "/v1/queues/q";
 
 #[test]
 fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
-    let mut held = Held::start();
+    let mut held = SchemaCheck::start();
     let none = Value::Null;
 
     // Puts, and one that replaces another.

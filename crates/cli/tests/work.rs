@@ -10,11 +10,11 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use common::{Kept, Server, dwell, send_signal, serve_in_memory, until};
+use common::{KilledOnDrop, Server, dwell, send_signal, serve_in_memory, until};
 use serde_json::{Value, json};
 
 /// `dwell work ARGS` against a server.
-struct Work(Kept);
+struct Work(KilledOnDrop);
 
 impl Work {
     fn start(server: &Server, args: &[&str]) -> Work {
@@ -22,7 +22,7 @@ impl Work {
         command.env("DWELL_SERVER", server.url()).arg("work").args(args);
         // Variables that an outer worker may have set.
         command.env("DWELL_KEY", "outer").env("DWELL_HEADER_OUTER", "outer");
-        Work(Kept(
+        Work(KilledOnDrop(
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
         ))
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Inner;
 use crate::retry::{Attempts, Repeat};
-use crate::transport::{Answered, Caller, Failure, Polls};
+use crate::transport::{Caller, Failure, Polls, StatusAndBody};
 
 /// The most items in one request.
 pub(crate) const CHUNK_ITEMS: usize = 1_000;
@@ -134,7 +134,7 @@ impl Inner {
         }
     }
 
-    fn answered(&self, answered: std::result::Result<Answered, Failure>) -> Result<Bytes> {
+    fn answered(&self, answered: std::result::Result<StatusAndBody, Failure>) -> Result<Bytes> {
         match answered {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => Err(match serde_json::from_slice::<Problem<'static>>(&body) {

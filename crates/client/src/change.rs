@@ -2,7 +2,7 @@
 
 use dwell_model::{MessageId, QueueName};
 use dwell_store::{
-    Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When,
+    BulkOutcome, Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Target, When,
 };
 use dwell_wire::{
     LeaseItem, Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
@@ -60,13 +60,13 @@ impl Inner {
         answers.into_iter().map(found).collect()
     }
 
-    pub(crate) async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    pub(crate) async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let call = Call::change(Path::of(Operation::ReviveMany, &[queue.as_str()]));
         let swept = self.send::<dwell_wire::Swept>(call.json(&ReviveFields::new(&which, when))).await?;
         Ok(swept.into_swept(&self.server))
     }
 
-    pub(crate) async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    pub(crate) async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         let call = Call::change(Path::of(Operation::DiscardMany, &[queue.as_str()]));
         let swept = self.send::<dwell_wire::Swept>(call.json(&SelectFields::from(&which))).await?;
         Ok(swept.into_swept(&self.server))

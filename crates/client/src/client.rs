@@ -12,7 +12,7 @@ use crate::OpenError;
 use crate::reactor::Reactor;
 use crate::takes::Takes;
 use crate::tls::{self, Credentials};
-use crate::transport::{Place, Transport};
+use crate::transport::{ServerAddress, Transport};
 
 /// The address where `dwell serve` listens by default.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7411";
@@ -188,7 +188,7 @@ impl Client {
 }
 
 /// Parses a URL into the server's address.
-fn place(url: &str) -> Result<Place, OpenError> {
+fn place(url: &str) -> Result<ServerAddress, OpenError> {
     let bad = |reason: &str| OpenError::BadServer { url: url.into(), reason: reason.into() };
     let uri: Uri = url.parse().map_err(|_| bad("it is no URL"))?;
     let port = match uri.scheme_str() {
@@ -201,7 +201,7 @@ fn place(url: &str) -> Result<Place, OpenError> {
     if !uri.path().trim_end_matches('/').is_empty() || uri.query().is_some() {
         return Err(bad("a path has no place in it"));
     }
-    Ok(Place {
+    Ok(ServerAddress {
         host: authority.host().trim_matches(['[', ']']).to_owned(),
         port: authority.port_u16().unwrap_or(port),
         authority: HeaderValue::try_from(authority.as_str()).map_err(|_| bad("it is no URL"))?,

@@ -8,15 +8,15 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;
 
 use crate::Client;
 use crate::client::Inner;
-use crate::takes::{Taken, distinct};
+use crate::takes::{TakeResult, distinct};
 
 impl Client {
     /// The same store for threads that may block.
@@ -42,7 +42,7 @@ impl Store for Client {
             return Ok(Vec::new());
         }
         let queues = if take.wait_ms > 0 { distinct(&take.queues) } else { 0 };
-        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<TakeResult>| async move {
             let taken = inner.take(&take, &mut sender).await;
             (taken, sender)
         };
@@ -50,7 +50,7 @@ impl Store for Client {
     }
 
     async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
-        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<TakeResult>| async move {
             let taken = inner.take_id(&queue, id, &terms, &mut sender).await;
             (taken, sender)
         };
@@ -112,7 +112,7 @@ impl Store for Client {
         self.enter(self.inner.configure(queue, changes)).await
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.enter(self.inner.revive(queue, which, when)).await
     }
 
@@ -121,7 +121,7 @@ impl Store for Client {
         self.enter(self.inner.deaths()).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.enter(self.inner.discard(queue, which)).await
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::client::Inner;
 
 /// The answer to a take.
-pub(crate) type Taken = Result<Vec<Delivery>>;
+pub(crate) type TakeResult = Result<Vec<Delivery>>;
 
 /// Counters of takes, for tests.
 #[derive(Default)]
@@ -38,19 +38,19 @@ impl Takes {
 }
 
 /// Increments a counter while it lives.
-struct Counted {
+struct CountGuard {
     count: Arc<AtomicU64>,
     by: u64,
 }
 
-impl Counted {
-    fn new(count: &Arc<AtomicU64>, by: u64) -> Counted {
+impl CountGuard {
+    fn new(count: &Arc<AtomicU64>, by: u64) -> CountGuard {
         count.fetch_add(by, Ordering::SeqCst);
-        Counted { count: Arc::clone(count), by }
+        CountGuard { count: Arc::clone(count), by }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.count.fetch_sub(self.by, Ordering::SeqCst);
     }
@@ -78,15 +78,15 @@ impl Drop for Stray {
 }
 
 /// The caller's end of a take.
-struct Waiting {
+struct WaitingTake {
     inner: Arc<Inner>,
     /// `None` once it was read.
-    answer: Option<oneshot::Receiver<Taken>>,
+    answer: Option<oneshot::Receiver<TakeResult>>,
     stray: Arc<Stray>,
-    _waits: Counted,
+    _waits: CountGuard,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingTake {
     fn drop(&mut self) {
         let Some(mut answer) = self.answer.take() else { return };
         self.stray.goes();
@@ -108,10 +108,10 @@ impl Inner {
     pub(crate) async fn run_take<F>(
         self: Arc<Inner>,
         queues: u64,
-        take: impl FnOnce(Arc<Inner>, oneshot::Sender<Taken>) -> F,
-    ) -> Taken
+        take: impl FnOnce(Arc<Inner>, oneshot::Sender<TakeResult>) -> F,
+    ) -> TakeResult
     where
-        F: Future<Output = (Taken, oneshot::Sender<Taken>)> + Send + 'static,
+        F: Future<Output = (TakeResult, oneshot::Sender<TakeResult>)> + Send + 'static,
     {
         let (sender, answer) = oneshot::channel();
         let stray =
@@ -125,8 +125,8 @@ impl Inner {
             }
             drop(with_task);
         });
-        let waits = Counted::new(&self.takes.waits, queues);
-        let mut waiting = Waiting { inner: self, answer: Some(answer), stray, _waits: waits };
+        let waits = CountGuard::new(&self.takes.waits, queues);
+        let mut waiting = WaitingTake { inner: self, answer: Some(answer), stray, _waits: waits };
         let taken = match &mut waiting.answer {
             Some(answer) => answer.await,
             None => unreachable!("it was put there just now"),
@@ -137,7 +137,7 @@ impl Inner {
     }
 
     /// Gives back messages that were not received, without spending an attempt.
-    async fn give_back(&self, taken: Taken) {
+    async fn give_back(&self, taken: TakeResult) {
         let release = |delivery: Delivery| Settle {
             receipt: delivery.receipt,
             action: Action::Release { after_ms: None, priority: None },

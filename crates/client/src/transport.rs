@@ -43,7 +43,7 @@ const NOTICE: Duration = Duration::from_secs(10);
 
 /// The address of the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerAddress {
     /// A host name or an address, without the brackets of IPv6.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -63,7 +63,7 @@ pub(crate) enum Failure {
 }
 
 /// An answer: its status and its body.
-pub(crate) type Answered = (StatusCode, Bytes);
+pub(crate) type StatusAndBody = (StatusCode, Bytes);
 
 /// The caller that waits for an answer.
 pub(crate) trait Caller: Send {
@@ -87,7 +87,7 @@ impl<T: Send> Caller for oneshot::Sender<T> {
 }
 
 /// A connection.
-struct Line {
+struct PooledConnection {
     requests: SendRequest<Full<Bytes>>,
     connection: Driver,
     half_close: HalfClose,
@@ -127,9 +127,9 @@ impl Driver {
 
 /// A pool of connections to one server.
 pub(crate) struct Transport {
-    place: Place,
+    place: ServerAddress,
     connect: Duration,
-    idle: Mutex<Vec<Line>>,
+    idle: Mutex<Vec<PooledConnection>>,
 }
 
 impl fmt::Debug for Transport {
@@ -139,7 +139,7 @@ impl fmt::Debug for Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(place: Place, connect_ms: u64) -> Transport {
+    pub(crate) fn new(place: ServerAddress, connect_ms: u64) -> Transport {
         Transport { place, connect: Duration::from_millis(connect_ms), idle: Mutex::default() }
     }
 
@@ -149,7 +149,7 @@ impl Transport {
         mut request: Request<Full<Bytes>>,
         limit: Duration,
         caller: &mut impl Caller,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<StatusAndBody, Failure> {
         request.headers_mut().insert(HOST, self.place.authority.clone());
         loop {
             // The lock is released before the first await.
@@ -164,21 +164,21 @@ impl Transport {
                     return Ok(answered);
                 }
                 // The server has closed the idle connection.
-                Err(Broken::Unsent(unsent)) if !is_new => request = *unsent,
-                Err(Broken::Unsent(_)) => {
+                Err(NoAnswer::Unsent(unsent)) if !is_new => request = *unsent,
+                Err(NoAnswer::Unsent(_)) => {
                     return Err(Failure::NotSent("the server closed the connection".to_owned()));
                 }
-                Err(Broken::Failed(failure)) => return Err(failure),
+                Err(NoAnswer::Failed(failure)) => return Err(failure),
             }
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<PooledConnection>> {
         // Nothing that can panic runs while the lock is held.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, line: Line) {
+    fn keep(&self, line: PooledConnection) {
         if line.connection.0.is_none() || line.half_close.is_asked() {
             return;
         }
@@ -188,14 +188,14 @@ impl Transport {
         }
     }
 
-    async fn connect(&self) -> Result<Line, Failure> {
+    async fn connect(&self) -> Result<PooledConnection, Failure> {
         match timeout(self.connect, self.connect_untimed()).await {
             Ok(line) => line,
             Err(_) => Err(Failure::NotSent(format!("no connection in {} ms", self.connect.as_millis()))),
         }
     }
 
-    async fn connect_untimed(&self) -> Result<Line, Failure> {
+    async fn connect_untimed(&self) -> Result<PooledConnection, Failure> {
         let not_sent = |error: &dyn fmt::Display| Failure::NotSent(error.to_string());
         let address = (self.place.host.as_str(), self.place.port);
         let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
@@ -214,40 +214,40 @@ impl Transport {
         let shaken = handshake(TokioIo::new(socket)).await;
         let (requests, connection) = shaken.map_err(|error| not_sent(&error))?;
         let connection = Driver(Some(Box::pin(connection)));
-        Ok(Line { requests, connection, half_close, deadline: Box::pin(sleep(self.connect)) })
+        Ok(PooledConnection { requests, connection, half_close, deadline: Box::pin(sleep(self.connect)) })
     }
 }
 
 /// Why a connection returned no answer.
-enum Broken {
+enum NoAnswer {
     /// It has not accepted the request.
     Unsent(Box<Request<Full<Bytes>>>),
     Failed(Failure),
 }
 
-impl Line {
+impl PooledConnection {
     async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
         limit: Duration,
         caller: &mut impl Caller,
-    ) -> Result<Answered, Broken> {
-        let Line { requests, connection, half_close, deadline } = self;
+    ) -> Result<StatusAndBody, NoAnswer> {
+        let PooledConnection { requests, connection, half_close, deadline } = self;
         // A `Sleep` that is never polled computes its deadline without a timer.
         deadline.as_mut().reset(sleep(limit).deadline());
         let mut answer = pin!(async {
             if connection.drive(requests.ready()).await.is_err() {
-                return Err(Broken::Unsent(Box::new(request)));
+                return Err(NoAnswer::Unsent(Box::new(request)));
             }
             let response = connection.drive(requests.try_send_request(request)).await;
             let response = response.map_err(|mut error| match error.take_message() {
-                Some(unsent) => Broken::Unsent(Box::new(unsent)),
-                None => Broken::Failed(failure(error.error())),
+                Some(unsent) => NoAnswer::Unsent(Box::new(unsent)),
+                None => NoAnswer::Failed(failure(error.error())),
             })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER_LEN).collect();
             let body = connection.drive(body).await;
-            let body = body.map_err(|error| Broken::Failed(Failure::Lost(chain(&*error))))?;
+            let body = body.map_err(|error| NoAnswer::Failed(Failure::Lost(chain(&*error))))?;
             Ok((status, body.to_bytes()))
         });
         let mut has_gone = false;
@@ -260,7 +260,7 @@ impl Line {
             if let Poll::Ready(answered) = answer.as_mut().poll(context) {
                 return Poll::Ready(answered);
             }
-            let late = || Broken::Failed(Failure::Lost(format!("no answer in {limit:?}")));
+            let late = || NoAnswer::Failed(Failure::Lost(format!("no answer in {limit:?}")));
             deadline.as_mut().poll(context).map(|()| Err(late()))
         })
         .await

@@ -22,7 +22,7 @@ const REMEMBERED: usize = 1_024;
 /// and admits one message at a time. The first answer closes it.
 #[derive(Debug)]
 pub struct Breaker {
-    state: State,
+    state: BreakerState,
     /// Whether the destination can be probed without a message.
     has_probe: bool,
     timeouts: u32,
@@ -34,7 +34,7 @@ pub struct Breaker {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     Closed,
     Open { probe_at_ms: u64 },
     Probing,
@@ -93,31 +93,40 @@ impl Breaker {
     /// A closed breaker. `has_probe` says whether the destination can be probed without a message; `seed` varies the
     /// jitter of probes between breakers.
     pub fn new(has_probe: bool, seed: u64) -> Breaker {
-        Breaker { state: State::Closed, has_probe, timeouts: 0, openings: 0, suspicions: Vec::new(), seed }
+        Breaker {
+            state: BreakerState::Closed,
+            has_probe,
+            timeouts: 0,
+            openings: 0,
+            suspicions: Vec::new(),
+            seed,
+        }
     }
 
     /// What may be sent now.
     pub fn admission(&self) -> Admission {
         match self.state {
-            State::Closed => Admission::Any,
-            State::HalfOpen { out: None } => Admission::One,
-            State::HalfOpen { out: Some(_) } | State::Open { .. } | State::Probing => Admission::None,
+            BreakerState::Closed => Admission::Any,
+            BreakerState::HalfOpen { out: None } => Admission::One,
+            BreakerState::HalfOpen { out: Some(_) } | BreakerState::Open { .. } | BreakerState::Probing => {
+                Admission::None
+            }
         }
     }
 
     /// The word for metrics: `closed`, `open`, `half_open`.
     pub fn state(&self) -> &'static str {
         match self.state {
-            State::Closed => "closed",
-            State::Open { .. } | State::Probing => "open",
-            State::HalfOpen { .. } => "half_open",
+            BreakerState::Closed => "closed",
+            BreakerState::Open { .. } | BreakerState::Probing => "open",
+            BreakerState::HalfOpen { .. } => "half_open",
         }
     }
 
     /// When to call [`wake`](Breaker::wake): the time of the next probe.
     pub fn wake_at_ms(&self) -> Option<u64> {
         match self.state {
-            State::Open { probe_at_ms } => Some(probe_at_ms),
+            BreakerState::Open { probe_at_ms } => Some(probe_at_ms),
             _ => None,
         }
     }
@@ -126,12 +135,12 @@ impl Breaker {
     /// the outcome.
     pub fn wake(&mut self, now_ms: u64) -> bool {
         match self.state {
-            State::Open { probe_at_ms } if probe_at_ms <= now_ms && self.has_probe => {
-                self.state = State::Probing;
+            BreakerState::Open { probe_at_ms } if probe_at_ms <= now_ms && self.has_probe => {
+                self.state = BreakerState::Probing;
                 true
             }
-            State::Open { probe_at_ms } if probe_at_ms <= now_ms => {
-                self.state = State::HalfOpen { out: None };
+            BreakerState::Open { probe_at_ms } if probe_at_ms <= now_ms => {
+                self.state = BreakerState::HalfOpen { out: None };
                 false
             }
             _ => false,
@@ -140,11 +149,11 @@ impl Breaker {
 
     /// Reports the outcome of a probe.
     pub fn probed(&mut self, has_passed: bool, now_ms: u64) {
-        if self.state != State::Probing {
+        if self.state != BreakerState::Probing {
             return;
         }
         if has_passed {
-            self.state = State::HalfOpen { out: None };
+            self.state = BreakerState::HalfOpen { out: None };
         } else {
             self.open(now_ms, 0);
         }
@@ -153,18 +162,18 @@ impl Breaker {
     /// Records that this message is sent. It was [admitted](Breaker::admission), or was taken before the breaker
     /// opened.
     pub fn sent(&mut self, id: MessageId) {
-        if let State::HalfOpen { out: out @ None } = &mut self.state {
+        if let BreakerState::HalfOpen { out: out @ None } = &mut self.state {
             *out = Some(id);
         }
     }
 
     /// Reports the result of a message that was sent, and returns whose failure it was, if it was one.
     pub fn report(&mut self, id: MessageId, report: Report, now_ms: u64) -> Blame {
-        let was_trial = matches!(self.state, State::HalfOpen { out: Some(out) } if out == id);
+        let was_trial = matches!(self.state, BreakerState::HalfOpen { out: Some(out) } if out == id);
         match report {
             Report::Unknown => {
                 if was_trial {
-                    self.state = State::HalfOpen { out: None };
+                    self.state = BreakerState::HalfOpen { out: None };
                 }
                 Blame::Destination
             }
@@ -174,14 +183,14 @@ impl Breaker {
                 self.suspicions.iter_mut().for_each(|suspicion| suspicion.answered_since = true);
                 if was_trial {
                     self.openings = 0;
-                    self.state = State::Closed;
+                    self.state = BreakerState::Closed;
                 }
                 Blame::Destination
             }
             Report::Throttled { for_ms } => {
-                if was_trial || self.state == State::Closed {
+                if was_trial || self.state == BreakerState::Closed {
                     self.open(now_ms, for_ms);
-                } else if let State::Open { probe_at_ms } = &mut self.state {
+                } else if let BreakerState::Open { probe_at_ms } = &mut self.state {
                     // It was in flight when the breaker opened, and its answer asks for more time than the one that
                     // opened it.
                     *probe_at_ms = (*probe_at_ms).max(now_ms.saturating_add(for_ms));
@@ -194,13 +203,13 @@ impl Breaker {
 
     fn broken(&mut self, id: MessageId, report: Report, was_trial: bool, now_ms: u64) -> Blame {
         // What was in flight when it opened adds nothing.
-        if !was_trial && self.state != State::Closed {
+        if !was_trial && self.state != BreakerState::Closed {
             return Blame::Destination;
         }
         if self.suspect(id, was_trial && self.has_probe) >= BREAKS_OF_A_MESSAGE {
             self.suspicions.retain(|suspicion| suspicion.id != id);
             if was_trial {
-                self.state = State::HalfOpen { out: None };
+                self.state = BreakerState::HalfOpen { out: None };
             }
             return Blame::Message;
         }
@@ -234,7 +243,7 @@ impl Breaker {
         let wait = jitter::shortened(longest, 20, &parts).max(FIRST_PROBE_MS).max(at_least_ms);
         self.openings = self.openings.saturating_add(1);
         self.timeouts = 0;
-        self.state = State::Open { probe_at_ms: now_ms.saturating_add(wait) };
+        self.state = BreakerState::Open { probe_at_ms: now_ms.saturating_add(wait) };
     }
 }
 

@@ -54,12 +54,12 @@ pub(crate) struct Capacity {
     messages: usize,
     bytes: usize,
     bucket: Option<Bucket>,
-    held: Option<Held>,
+    held: Option<AwaitedMessage>,
 }
 
 /// The message that a strict lane waits for.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct AwaitedMessage {
     id: MessageId,
     until_ms: u64,
 }
@@ -115,7 +115,7 @@ impl Capacity {
     /// Makes a strict lane wait for this message until this time, and take no other.
     pub(crate) fn hold(&mut self, id: MessageId, until_ms: u64) {
         debug_assert!(self.bounds.is_strict, "only a strict lane waits for a message");
-        self.held = Some(Held { id, until_ms });
+        self.held = Some(AwaitedMessage { id, until_ms });
     }
 
     /// Ends the wait for the held message.

@@ -14,14 +14,14 @@ pub(crate) struct LeaseId(u64);
 /// All held leases, each with a `T` of its holder. It reads no clock: `now_ms` is monotonic.
 #[derive(Debug)]
 pub(crate) struct Leases<T> {
-    held: BTreeMap<LeaseId, Held<T>>,
+    held: BTreeMap<LeaseId, TrackedLease<T>>,
     next: u64,
     /// When the keeper checks again; the end of time, if nothing is due.
     awaited_ms: u64,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct TrackedLease<T> {
     receipt: Receipt,
     lease_ms: u64,
     /// The time before the call that granted it last.
@@ -40,7 +40,7 @@ enum Renewal {
     Asked(u64),
 }
 
-impl<T> Held<T> {
+impl<T> TrackedLease<T> {
     fn deadline_ms(&self) -> u64 {
         self.granted_ms.saturating_add(self.lease_ms)
     }
@@ -85,7 +85,7 @@ impl<T> Leases<T> {
     ) -> (LeaseId, bool) {
         let id = LeaseId(self.next);
         self.next += 1;
-        let held = Held { receipt, lease_ms, granted_ms: asked_ms, renewal: Renewal::InTime, holder };
+        let held = TrackedLease { receipt, lease_ms, granted_ms: asked_ms, renewal: Renewal::InTime, holder };
         let is_earlier = held.wake_at_ms() < self.awaited_ms;
         self.held.insert(id, held);
         (id, is_earlier)
@@ -94,7 +94,7 @@ impl<T> Leases<T> {
     /// Its deadline, if it is still held.
     #[cfg(test)]
     pub(crate) fn deadline_ms(&self, id: LeaseId) -> Option<u64> {
-        self.held.get(&id).map(Held::deadline_ms)
+        self.held.get(&id).map(TrackedLease::deadline_ms)
     }
 
     /// The holder is finished: the lease is no longer renewed. Returns its receipt and its deadline, if it is not over,
@@ -106,7 +106,7 @@ impl<T> Leases<T> {
 
     /// The receipts to renew now, in one call: all of them, if one is due.
     pub(crate) fn renew(&mut self, now_ms: u64) -> Vec<(LeaseId, Receipt)> {
-        let is_due = |held: &Held<T>| held.renew_at_ms() <= now_ms;
+        let is_due = |held: &TrackedLease<T>| held.renew_at_ms() <= now_ms;
         if !self.held.values().any(is_due) {
             return Vec::new();
         }
@@ -154,7 +154,7 @@ impl<T> Leases<T> {
     /// When there is something to do next, and the keeper has to check. [`granted`](Leases::granted) reports when it
     /// has to check sooner.
     pub(crate) fn sleep(&mut self) -> Option<u64> {
-        let wake_at_ms = self.held.values().map(Held::wake_at_ms).min();
+        let wake_at_ms = self.held.values().map(TrackedLease::wake_at_ms).min();
         self.awaited_ms = wake_at_ms.unwrap_or(u64::MAX);
         wake_at_ms
     }

@@ -16,27 +16,27 @@ use crate::Result;
 
 /// Wakes tasks at times of the monotonic clock. Its thread ends when it is dropped.
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTimer>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SharedTimer {
     clock: Arc<dyn Clock>,
     notifier: Arc<dyn Notifier>,
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TimerState {
     /// Sleeping tasks by time; the number distinguishes tasks with the same time.
     sleepers: BTreeMap<(u64, u64), Waker>,
     next: u64,
     is_stopped: bool,
 }
 
-impl Shared {
+impl SharedTimer {
     /// Nothing that may panic runs under this lock: wakers are woken, cloned and dropped outside.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TimerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,7 +52,7 @@ impl Timer {
     /// [`Error::Store`](crate::Error::Store) with `unavailable` if the operating system cannot start one.
     pub(crate) fn start(clock: &Arc<dyn Clock>) -> Result<Timer> {
         let sleeper = clock.sleeper();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedTimer {
             clock: Arc::clone(clock),
             notifier: sleeper.notifier(),
             state: Mutex::default(),
@@ -95,7 +95,7 @@ impl Drop for Timer {
     }
 }
 
-fn run(shared: &Shared, mut sleeper: Box<dyn Sleeper>) {
+fn run(shared: &SharedTimer, mut sleeper: Box<dyn Sleeper>) {
     loop {
         let mut state = shared.state();
         if state.is_stopped {
@@ -114,7 +114,7 @@ fn run(shared: &Shared, mut sleeper: Box<dyn Sleeper>) {
 
 /// A sleep on the clock. Dropping it removes its waker.
 pub(crate) struct Sleep {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTimer>,
     mono_ms: u64,
     place: Option<u64>,
 }

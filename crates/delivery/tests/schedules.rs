@@ -81,14 +81,14 @@ impl Store for Deadly {
 }
 
 /// A remote store: each put takes time.
-struct Slow {
+struct SlowStore {
     inner: Arc<MemoryStore>,
     clock: ManualClock,
     put_ms: u64,
 }
 
 #[async_trait]
-impl Store for Slow {
+impl Store for SlowStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         let answers = self.inner.put(puts).await;
         self.clock.advance(self.put_ms);
@@ -408,7 +408,7 @@ fn schedules_that_have_missed_much_take_no_lease_of_each_other() {
     stage.run();
     stage.clock.advance(1_000 * MINUTE_MS);
     // The puts of all schedules take longer than a lease, and those of one do not.
-    let slow = Slow { inner: Arc::clone(&stage.inner), clock: stage.clock.clone(), put_ms: 12_000 };
+    let slow = SlowStore { inner: Arc::clone(&stage.inner), clock: stage.clock.clone(), put_ms: 12_000 };
     let runner = Runner::new(Arc::new(slow) as Arc<dyn Store>, Arc::new(stage.clock.clone()));
     assert_eq!(now(runner.run_due()).unwrap().unwrap(), names.len());
     assert_eq!(runner.runs().put, 4_000);

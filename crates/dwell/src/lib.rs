@@ -121,10 +121,10 @@ pub use dwell_delivery as delivery;
 #[cfg(feature = "engine")]
 pub use dwell_engine as engine;
 pub use dwell_model::{
-    AttemptLimit, Backoff, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Invalid,
-    Key, LapseBackoff, Lease, LeaseToken, Limits, Message, MessageId, Now, Number, OnExpiry, OwnSettings,
-    Pause, PutToken, QueueName, Receipt, Setting, SettingChange, SettingName, Settings, Standing, State,
-    StateKind, Timestamp, Wake, format_duration_ms, parse_duration_ms,
+    AttemptLimit, Backoff, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder,
+    IdempotencyKey, Invalid, Key, LapseBackoff, Lease, LeaseToken, Limits, Message, MessageId, Now, Number,
+    OnExpiry, OwnSettings, Pause, QueueName, Receipt, Setting, SettingChange, SettingName, Settings,
+    Standing, State, StateKind, Timestamp, Wake, format_duration_ms, parse_duration_ms,
 };
 #[cfg(feature = "postgres")]
 pub use dwell_postgres as postgres;
@@ -133,11 +133,11 @@ pub use dwell_redis as redis;
 #[cfg(feature = "json")]
 pub use dwell_store::Json;
 pub use dwell_store::{
-    Action, Answers, Blocking, Body, BoxFuture, Bury, Bytes, Cancelled, DeathCounts, Delivery, DiscardCounts,
-    Error, Forecast, GiveBack, IntoBody, IntoPut, Job, Jobs, LeaseRef, LeaseTerms, Many, MemoryStore,
-    OnConflict, One, Page, Put, PutAnswer, PutDigest, PutMany, PutOne, PutOutcome, Queue, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Stream,
-    Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
+    Action, Answers, Blocking, Body, BoxFuture, BulkOutcome, Bury, Bytes, Cancelled, DeathCounts, Delivery,
+    DiscardCounts, Error, Forecast, GiveBack, IntoBody, IntoPut, Job, Jobs, LeaseRef, LeaseTerms, Many,
+    MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutDigest, PutMany, PutOne, PutOutcome, Queue,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store,
+    Stream, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
 #[cfg(any(feature = "engine", feature = "http", feature = "postgres", feature = "redis"))]

@@ -27,9 +27,9 @@ fn a_handler_that_kills_its_process() {
     std::process::abort();
 }
 
-struct Kept(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Kept {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // The process may have ended already; then there is nothing to kill.
         let _ = self.0.kill();
@@ -42,7 +42,7 @@ fn run_handler(dir: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_handler_that_kills_its_process", "--ignored", "--nocapture"]);
     command.env(DIR, dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = Kept(command.spawn().unwrap());
+    let mut child = KilledOnDrop(command.spawn().unwrap());
     let mut stdout = child.0.stdout.take().unwrap();
     let (sender, receiver) = channel();
     thread::spawn(move || {

@@ -35,7 +35,7 @@ const SKIPPED_INCARNATIONS: u32 = 1 << 11;
 
 /// A file as it was at one moment.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedFile {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -46,9 +46,9 @@ pub(crate) struct Pinned {
 
 /// The files and the state of a directory at one moment, as a manifest needs them.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct BackupFiles {
     pub(crate) manifest: Manifest,
-    pub(crate) files: Vec<Pinned>,
+    pub(crate) files: Vec<PinnedFile>,
 }
 
 /// The result of a backup.
@@ -92,7 +92,7 @@ impl BackupError {
     }
 }
 
-impl Snapshot {
+impl BackupFiles {
     /// Writes the backup into `dir`, which has to be empty or missing. `copies` disables links.
     pub(crate) fn write(
         mut self,
@@ -129,7 +129,7 @@ impl Snapshot {
     }
 }
 
-fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> Result<(), OpenError> {
+fn copy(from: &PinnedFile, disk: &dyn Disk, to: &Path) -> Result<(), OpenError> {
     let read = |error| OpenError::io(&from.path, error);
     let written = |error| OpenError::io(to, error);
     let file = disk.create(to).map_err(written)?;

@@ -10,7 +10,7 @@
 //! | seen: the last reading of the wall clock before | instant |
 //! | next file: sealed files of this number and higher are not of this checkpoint | varint |
 //! | numbering: for each incarnation the number that went with its counter 0 | count, then pairs of varints |
-//! | due files | count, then for each: number (varint), ripe (instant), settled entries (see `due::Settled`) |
+//! | tables | count, then for each: number (varint), ripe (instant), settled entries (see `table::DeletionBitmap`) |
 //! | runs of numbers, runs of keys, each newest first | count, then numbers of files |
 //! | held messages | count, then for each: file and ordinal of its copy (varints); then a record `stands` for each |
 
@@ -19,25 +19,25 @@ use std::num::NonZeroU32;
 use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{CopyAt, Record};
 
-use crate::due::Settled;
+use crate::journal::encoding::{ByteCursor, Read, Unreadable, put_varint};
 use crate::journal::format::Salt;
-use crate::journal::record::{Context, Decoder, Encoder, Fact};
-use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
-use crate::sealed::{Kind, Name};
+use crate::journal::record::{BatchContext, Decoder, Encoder, Fact};
+use crate::sealed::{FileId, FileKind};
+use crate::table::DeletionBitmap;
 
-/// What the checkpoint stores about a due file beyond the file's own index.
+/// What the checkpoint stores about a table beyond the file's own index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileState {
+pub(crate) struct TableState {
     pub(crate) number: u32,
     /// Scheduled entries that are due by then are ready.
-    pub(crate) ripe: Timestamp,
+    pub(crate) ready_until: Timestamp,
     /// Entries whose messages are deleted or have a newer copy.
-    pub(crate) settled: Settled,
+    pub(crate) settled: DeletionBitmap,
 }
 
 /// A message that was leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct LeasedMessage {
     /// A copy that is right except for the standing.
     pub(crate) copy: CopyAt,
     pub(crate) number: Number,
@@ -51,10 +51,10 @@ pub(crate) struct Checkpoint {
     pub(crate) seen: Timestamp,
     pub(crate) next_file: u32,
     pub(crate) numbering: Vec<(u32, u64)>,
-    pub(crate) files: Vec<FileState>,
+    pub(crate) files: Vec<TableState>,
     pub(crate) numbers: Vec<u32>,
     pub(crate) keys: Vec<u32>,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<LeasedMessage>,
 }
 
 impl Default for Checkpoint {
@@ -74,22 +74,22 @@ impl Default for Checkpoint {
 }
 
 /// The name of a sealed file of shard 0.
-pub(crate) fn file_name(directory: u64, kind: Kind, number: u32) -> Name {
-    Name { directory, shard: 0, kind, number }
+pub(crate) fn file_name(directory: u64, kind: FileKind, number: u32) -> FileId {
+    FileId { directory, shard: 0, kind, number }
 }
 
 /// The context for records in a checkpoint: they belong to no batch.
-fn context() -> Context {
-    Context { shard: 0, incarnation: 0, now: Timestamp::MIN, salt: Salt::of(b"") }
+fn context() -> BatchContext {
+    BatchContext { shard: 0, incarnation: 0, now: Timestamp::MIN, salt: Salt::of(b"") }
 }
 
 impl Checkpoint {
     /// The names of all its files.
-    pub(crate) fn names(&self, directory: u64) -> impl Iterator<Item = Name> {
+    pub(crate) fn names(&self, directory: u64) -> impl Iterator<Item = FileId> {
         let of = move |kind, number: &u32| file_name(directory, kind, *number);
-        let due = self.files.iter().map(move |file| of(Kind::Due, &file.number));
-        let numbers = self.numbers.iter().map(move |number| of(Kind::Numbers, number));
-        due.chain(numbers).chain(self.keys.iter().map(move |number| of(Kind::Keys, number)))
+        let due = self.files.iter().map(move |file| of(FileKind::Table, &file.number));
+        let numbers = self.numbers.iter().map(move |number| of(FileKind::Numbers, number));
+        due.chain(numbers).chain(self.keys.iter().map(move |number| of(FileKind::Keys, number)))
     }
 
     pub(crate) fn encode(&self, directory: u64) -> Vec<u8> {
@@ -105,8 +105,8 @@ impl Checkpoint {
         put_varint(&mut out, self.files.len() as u64);
         for file in &self.files {
             put_varint(&mut out, u64::from(file.number));
-            put_instant(&mut out, file.ripe);
-            file.settled.encode(file_name(directory, Kind::Due, file.number).salt(), &mut out);
+            put_instant(&mut out, file.ready_until);
+            file.settled.encode(file_name(directory, FileKind::Table, file.number).salt(), &mut out);
         }
         for runs in [&self.numbers, &self.keys] {
             put_varint(&mut out, runs.len() as u64);
@@ -118,7 +118,7 @@ impl Checkpoint {
             put_varint(&mut out, u64::from(held.copy.ordinal));
         }
         let mut encoder = Encoder::default();
-        for Held { number, standing, .. } in &self.held {
+        for LeasedMessage { number, standing, .. } in &self.held {
             let record = Record::Stands { number: *number, standing: standing.clone() };
             encoder.record(&mut out, context(), &record);
         }
@@ -126,7 +126,7 @@ impl Checkpoint {
     }
 
     pub(crate) fn decode(bytes: &[u8], directory: u64) -> Read<Checkpoint> {
-        let mut cursor = Cursor::new(bytes);
+        let mut cursor = ByteCursor::new(bytes);
         let start = cursor.varint()?;
         let seen = read_instant(&mut cursor)?;
         let next_file = read_u32(&mut cursor)?;
@@ -137,11 +137,11 @@ impl Checkpoint {
         let mut files = Vec::new();
         for _ in 0..cursor.varint()? {
             let number = read_u32(&mut cursor)?;
-            let ripe = read_instant(&mut cursor)?;
-            let salt = file_name(directory, Kind::Due, number).salt();
-            let (settled, len) = Settled::decode(&bytes[cursor.position()..], salt)?;
+            let ready_until = read_instant(&mut cursor)?;
+            let salt = file_name(directory, FileKind::Table, number).salt();
+            let (settled, len) = DeletionBitmap::decode(&bytes[cursor.position()..], salt)?;
             cursor.take(len)?;
-            files.push(FileState { number, ripe, settled });
+            files.push(TableState { number, ready_until, settled });
         }
         let mut runs = [Vec::new(), Vec::new()];
         for runs in &mut runs {
@@ -161,7 +161,7 @@ impl Checkpoint {
             let Some(Fact::Record(Record::Stands { number, standing })) = decoder.next()? else {
                 return Err(malformed("a held message has no standing"));
             };
-            held.push(Held { copy, number, standing });
+            held.push(LeasedMessage { copy, number, standing });
         }
         if decoder.next()?.is_some() {
             return Err(malformed("something stands behind the checkpoint"));
@@ -175,12 +175,12 @@ fn put_instant(out: &mut Vec<u8>, at: Timestamp) {
     put_varint(out, at.as_ms().unsigned_abs());
 }
 
-fn read_instant(cursor: &mut Cursor<'_>) -> Read<Timestamp> {
+fn read_instant(cursor: &mut ByteCursor<'_>) -> Read<Timestamp> {
     let ms = i64::try_from(cursor.varint()?).ok();
     ms.and_then(|ms| Timestamp::from_ms(ms).ok()).ok_or(malformed("an instant is out of range"))
 }
 
-fn read_u32(cursor: &mut Cursor<'_>) -> Read<u32> {
+fn read_u32(cursor: &mut ByteCursor<'_>) -> Read<u32> {
     u32::try_from(cursor.varint()?).map_err(|_| malformed("a number is out of range"))
 }
 

@@ -12,23 +12,23 @@ use dwell_model::{
 };
 use dwell_store::core::WaiterId;
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 
+use crate::background_failures::{BackgroundFailure, BackgroundFailures};
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
 use crate::executor::Executor;
-use crate::journal::segment::Place;
-use crate::open::{Opened, open};
+use crate::journal::segment::BodyRef;
+use crate::open::{OpenedDirectory, open};
 use crate::report::{Counters, OpenReport};
-use crate::shard::Tally;
-use crate::shard::ahead::next_body;
-use crate::shard::command::{Command, Handed, Reply};
-use crate::shard::inbox::Inbox;
-use crate::shard::seat::{Patience, Seat};
-use crate::shard::thread::Driver;
+use crate::shard::ShardCounters;
+use crate::shard::body_prefetch::next_body;
+use crate::shard::command::{Command, HandedOut, Reply};
+use crate::shard::command_queue::CommandQueue;
+use crate::shard::driver::Driver;
+use crate::shard::event_loop::{EventLoop, InlineCall};
 use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
-use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
 /// The maximum number of queues per call for which due messages are counted in one turn.
@@ -43,21 +43,21 @@ const QUEUES_A_CALL: usize = 64;
 pub struct Engine {
     inner: Arc<Inner>,
     /// Whether callers may run turns inline, and for how long.
-    takes_turns: Option<Patience>,
+    takes_turns: Option<InlineCall>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    inbox: Arc<Inbox>,
+    command_queue: Arc<CommandQueue>,
     /// The seat where callers run turns, if the engine has a thread.
-    seat: OnceLock<Arc<Seat>>,
+    event_loop: OnceLock<Arc<EventLoop>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
     report: OpenReport,
     disk: CountedDisk,
     dir: PathBuf,
-    tally: Arc<Tally>,
-    troubles: Arc<Troubles>,
+    counters: Arc<ShardCounters>,
+    background_failures: Arc<BackgroundFailures>,
     next_waiter: AtomicU64,
 }
 
@@ -69,9 +69,9 @@ impl Engine {
     pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
         let dir = dir.as_ref();
         let (engine, driver) = Engine::open_with(dir, options, true)?;
-        let (thread, seat) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
+        let (thread, event_loop) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
         *engine.inner.thread() = Some(thread);
-        engine.inner.seat.get_or_init(|| seat);
+        engine.inner.event_loop.get_or_init(|| event_loop);
         Ok(engine)
     }
 
@@ -96,7 +96,7 @@ impl Engine {
         let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
-        let tally = Arc::new(Tally::default());
+        let counters = Arc::new(ShardCounters::default());
         let sleeper = options.clock.sleeper();
         // A model checker does not see threads other than the shard's.
         let executor = if with_threads && !cfg!(shuttle) {
@@ -104,19 +104,20 @@ impl Engine {
         } else {
             Executor::without_threads()
         };
-        let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, &executor)?;
-        let troubles = Arc::clone(shard.troubles());
-        let (driver, inbox) = Driver::new(shard, options.clock, sleeper, Arc::clone(&tally), executor, lock);
+        let OpenedDirectory { shard, lock, report } = open(dir, &options, &disk, &counters, &executor)?;
+        let background_failures = Arc::clone(shard.background_failures());
+        let (driver, command_queue) =
+            Driver::new(shard, options.clock, sleeper, Arc::clone(&counters), executor, lock);
         let inner = Inner {
-            inbox,
-            seat: OnceLock::new(),
+            command_queue,
+            event_loop: OnceLock::new(),
             thread: Mutex::new(None),
             limits: options.limits,
             report,
             disk,
             dir: dir.to_owned(),
-            tally,
-            troubles,
+            counters,
+            background_failures,
             next_waiter: AtomicU64::new(0),
         };
         Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
@@ -134,7 +135,7 @@ impl Engine {
     }
 
     /// Copies the directory, as it is at one moment, into `dir`, which has to be empty or missing. The copy has
-    /// everything that was answered before; calls go on meanwhile. Due files are linked where the file system
+    /// everything that was answered before; calls go on meanwhile. Tables are linked where the file system
     /// supports it, unless `copies` is set; segments are copied. The I/O is done when the future is polled, on the
     /// thread that polls it.
     ///
@@ -154,9 +155,9 @@ impl Engine {
         Ok(snapshot.write(&self.inner.disk, dir, now, seed, copies)?)
     }
 
-    /// A blocking interface. Its calls [run turns inline](Engine::taking_turns), however long those take.
+    /// A blocking interface. Its calls [run turns inline](Engine::with_inline_calls), however long those take.
     pub fn blocking(&self) -> Blocking<Engine> {
-        Blocking::new(Arc::new(self.with_patience(Patience::Waits)))
+        Blocking::new(Arc::new(self.with_inline(InlineCall::Always)))
     }
 
     /// The same engine for callers whose threads may block for the time of a sync.
@@ -167,12 +168,12 @@ impl Engine {
     /// and share syncs as usual, and so are nearly all calls while an inline turn takes over a millisecond. An async
     /// runtime that must not block even for that long uses the engine as it was opened.
     #[must_use]
-    pub fn taking_turns(&self) -> Engine {
-        self.with_patience(Patience::IsBusy)
+    pub fn with_inline_calls(&self) -> Engine {
+        self.with_inline(InlineCall::WhileShort)
     }
 
-    fn with_patience(&self, patience: Patience) -> Engine {
-        Engine { inner: Arc::clone(&self.inner), takes_turns: Some(patience) }
+    fn with_inline(&self, inline: InlineCall) -> Engine {
+        Engine { inner: Arc::clone(&self.inner), takes_turns: Some(inline) }
     }
 
     /// The report of the opening.
@@ -183,37 +184,37 @@ impl Engine {
     /// Counters since the opening.
     pub fn counters(&self) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let tally = &self.inner.tally;
+        let counters = &self.inner.counters;
         Counters {
             disk: self.inner.disk.counts(),
-            wakeups: read(&tally.wakeups),
-            commands: read(&tally.commands),
-            batches: read(&tally.batches),
-            syncs: read(&tally.syncs),
-            segments: read(&tally.segments),
-            checkpoints: read(&tally.checkpoints),
-            due_files: read(&tally.due_files),
-            resident: read(&tally.resident),
-            cold: read(&tally.cold),
-            resident_bytes: read(&tally.resident_bytes),
-            file_bytes: read(&tally.file_bytes),
-            tokens: read(&tally.tokens),
-            due_bytes: read(&tally.due_bytes),
-            body_writes: read(&tally.body_writes),
-            runs: read(&tally.runs),
-            held: read(&tally.held),
-            damaged: read(&tally.damaged),
-            runs_damaged: read(&tally.runs_damaged),
-            no_room: read(&tally.no_room),
-            runs_healed: read(&tally.runs_healed),
-            unread: read(&tally.unread),
+            wakeups: read(&counters.wakeups),
+            commands: read(&counters.commands),
+            batches: read(&counters.batches),
+            syncs: read(&counters.syncs),
+            segments: read(&counters.segments),
+            flushes: read(&counters.flushes),
+            tables: read(&counters.tables),
+            resident: read(&counters.resident),
+            cold: read(&counters.cold),
+            resident_bytes: read(&counters.resident_bytes),
+            file_bytes: read(&counters.file_bytes),
+            tokens: read(&counters.tokens),
+            table_bytes: read(&counters.table_bytes),
+            body_writes: read(&counters.body_writes),
+            runs: read(&counters.runs),
+            held: read(&counters.held),
+            damaged: read(&counters.damaged),
+            runs_damaged: read(&counters.runs_damaged),
+            memory_full: read(&counters.memory_full),
+            runs_rebuilt: read(&counters.runs_rebuilt),
+            unread: read(&counters.unread),
         }
     }
 
-    /// Background work that currently fails and is retried: due files that cannot be written, runs that cannot be
+    /// Background work that currently fails and is retried: tables that cannot be written, runs that cannot be
     /// merged. It is reported nowhere else until there is no room for puts.
-    pub fn troubles(&self) -> Vec<Trouble> {
-        self.inner.troubles.now()
+    pub fn background_failures(&self) -> Vec<BackgroundFailure> {
+        self.inner.background_failures.now()
     }
 
     /// The durations of file syncs, in microseconds.
@@ -228,7 +229,7 @@ impl Engine {
 
     /// The number of commands in each batch: written together, with one sync.
     pub fn batch_commands(&self) -> Sizes {
-        self.inner.tally.batch_commands.read()
+        self.inner.counters.batch_commands.read()
     }
 
     /// The size of the files in bytes. Lists the directory on the caller's thread.
@@ -240,9 +241,9 @@ impl Engine {
     }
 
     fn send(&self, command: Command) {
-        match (self.inner.seat.get(), self.takes_turns) {
-            (Some(seat), Some(patience)) => seat.send(command, patience),
-            _ => self.inner.inbox.send(command),
+        match (self.inner.event_loop.get(), self.takes_turns) {
+            (Some(event_loop), Some(inline)) => event_loop.send(command, inline),
+            _ => self.inner.command_queue.send(command),
         }
     }
 
@@ -271,7 +272,7 @@ impl Engine {
     /// A take that may be dropped at any time: messages that it was handed are given back then.
     async fn ask_taken(
         &self,
-        command: impl FnOnce(WaiterId, Reply<Result<Handed>>) -> Command,
+        command: impl FnOnce(WaiterId, Reply<Result<HandedOut>>) -> Command,
     ) -> Result<Vec<Delivery>> {
         let id = WaiterId(self.inner.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -285,13 +286,13 @@ impl Engine {
         let (read, Unread { failed, given_back }) = read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?);
         let unread = (failed.len() + given_back.len()) as u64;
         if unread > 0 {
-            self.inner.tally.unread.fetch_add(unread, Ordering::Relaxed);
+            self.inner.counters.unread.fetch_add(unread, Ordering::Relaxed);
         }
         if !failed.is_empty() {
-            self.inner.inbox.send(Command::Unread(failed));
+            self.inner.command_queue.send(Command::Unread(failed));
         }
         if !given_back.is_empty() {
-            self.inner.inbox.send(Command::GiveBack(given_back));
+            self.inner.command_queue.send(Command::GiveBack(given_back));
         }
         read
     }
@@ -306,7 +307,7 @@ fn gone() -> Error {
 struct Asked<'a> {
     inner: &'a Inner,
     id: WaiterId,
-    answer: Option<oneshot::Receiver<Result<Handed>>>,
+    answer: Option<oneshot::Receiver<Result<HandedOut>>>,
 }
 
 impl Drop for Asked<'_> {
@@ -314,7 +315,7 @@ impl Drop for Asked<'_> {
         let Some(mut answer) = self.answer.take() else { return };
         // From here on the shard notices that the receiver is closed; an answer sent before is already here.
         answer.close();
-        self.inner.inbox.send(match answer.try_recv() {
+        self.inner.command_queue.send(match answer.try_recv() {
             Ok(Some(Ok(handed))) => Command::GiveBack(handed.receipts()),
             _ => Command::Forget(self.id),
         });
@@ -334,7 +335,7 @@ struct Unread {
 /// failed attempt, so it is retried after its queue's backoff, and dead when its attempts are spent. If it were given
 /// back at once, it would be the next to be taken, again and again, and block everything behind it. Where the process
 /// is short of files or memory, the message is not at fault and is given back.
-fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
+fn read_deliveries(HandedOut { deliveries, bodies, ahead }: HandedOut) -> (Result<Vec<Delivery>>, Unread) {
     let mut bodies = bodies.into_iter();
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
     let mut ready = |number| next_body(&mut bodies, number).or_else(|| next_body(&mut ahead, number));
@@ -342,7 +343,7 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
         deliveries.iter().map(|delivery| ready(delivery.message.number)).collect();
     let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
     let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
-    let mut bodies = Place::read_all(&places).into_iter();
+    let mut bodies = BodyRef::read_all(&places).into_iter();
     let (mut read, mut unread) = (Vec::with_capacity(deliveries.len()), Unread::default());
     let mut refusal = None;
     for (delivery, ready) in deliveries.into_iter().zip(ready) {
@@ -380,7 +381,7 @@ fn reason(error: &std::io::Error) -> String {
     reason
 }
 
-fn place(message: &Message<Place>) -> (Number, &Place) {
+fn place(message: &Message<BodyRef>) -> (Number, &BodyRef) {
     (message.number, &message.body)
 }
 
@@ -388,10 +389,10 @@ fn unreadable(error: &std::io::Error) -> Error {
     Error::Unavailable { reason: reason(error).into() }
 }
 
-fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<Message>> {
+fn read_messages(messages: Vec<Message<BodyRef>>) -> impl Iterator<Item = Result<Message>> {
     let places: Vec<_> = messages.iter().map(place).collect();
-    let bodies = Place::read_all(&places);
-    let with_body = |(message, body): (Message<Place>, std::io::Result<Bytes>)| match body {
+    let bodies = BodyRef::read_all(&places);
+    let with_body = |(message, body): (Message<BodyRef>, std::io::Result<Bytes>)| match body {
         Ok(body) => Ok(message.with_body(body)),
         Err(error) => Err(unreadable(&error)),
     };
@@ -405,7 +406,7 @@ impl Inner {
 
     fn close(&self) -> Result<()> {
         let (reply, mut answer) = oneshot::channel();
-        self.inbox.send(Command::Close(reply));
+        self.command_queue.send(Command::Close(reply));
         // A concurrent `close` waits here too: until the thread has ended, the directory is not released.
         let mut guard = self.thread();
         // Without a thread, the driver of the shard runs the turn that answers.
@@ -474,8 +475,9 @@ impl Store for Engine {
         let items = targets.len();
         let found = self.ask_each(items, |reply| Command::Get { queue, targets, dead, reply }).await;
         let places = found.iter().flatten().map(place).collect::<Vec<_>>();
-        let mut bodies = Place::read_all(&places).into_iter();
-        let mut with_body = |message: Message<Place>| match bodies.next().expect("each message has a body") {
+        let mut bodies = BodyRef::read_all(&places).into_iter();
+        let mut with_body = |message: Message<BodyRef>| match bodies.next().expect("each message has a body")
+        {
             Ok(body) => Ok(message.with_body(body)),
             Err(error) => Err(unreadable(&error)),
         };
@@ -544,7 +546,7 @@ impl Store for Engine {
         self.ask_one(|reply| Command::Configure(queue, changes, reply)).await
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.ask_one(|reply| Command::Revive(queue, which, when, reply)).await
     }
 
@@ -552,7 +554,7 @@ impl Store for Engine {
         self.ask_one(Command::Deaths).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.ask_one(|reply| Command::Discard(queue, which, reply)).await
     }
 

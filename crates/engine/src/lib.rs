@@ -20,32 +20,31 @@
 //! - `shard`: commands, turns, and the thread and callers that run them; `sync`: the primitives they share
 //! - `journal`: the write-ahead log, byte by byte; `manifest`: which files are the state
 //! - `open`, `recovery`, `replay`: opening a directory, reading it back, distinguishing a torn tail from damage, and
-//!   applying records; `unproven`: the end of the journal that may not be on the disk
-//! - `sealed`: immutable files; `due`: tables of messages; `run`: the index runs that locate messages
-//! - `cold`: the messages that are in due files alone; `retire`: flushes and compaction; `checkpoint`: the state in
-//!   the manifest; `troubles`: background work that fails
+//!   applying records; `unsynced_tail`: the end of the journal that may not be on the disk
+//! - `sealed`: immutable files; `table`: tables of messages; `index_run`: the index runs that locate messages
+//! - `cold`: the messages that are in tables alone; `flush`: flushes and compaction; `checkpoint`: the state in
+//!   the manifest; `background_failures`: background work that fails
 //! - `executor`: runs flush, merges, prefetch and deletion; `file_deleter`: removes files that are no longer needed
 //! - `check`: cross-checks of sealed files; [`offline`]: tools for a directory that is not open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: all file access
 
+mod background_failures;
 mod backup;
 mod check;
 mod checkpoint;
 mod cold;
 pub mod disk;
-#[cfg_attr(
-    not(feature = "fuzzing"),
-    allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
-)]
-mod due;
 mod engine;
 mod error;
 mod executor;
+mod file_bytes;
 mod file_deleter;
+mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod index_run;
 mod journal;
 mod manifest;
 pub mod offline;
@@ -54,23 +53,24 @@ mod options;
 mod recovery;
 mod replay;
 mod report;
-mod retire;
-mod run;
 mod sealed;
 mod shard;
 mod sync;
-mod troubles;
-mod unproven;
-mod usage;
+#[cfg_attr(
+    not(feature = "fuzzing"),
+    allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
+)]
+mod table;
+mod unsynced_tail;
 
+pub use background_failures::{BackgroundFailure, BackgroundWork};
 pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
 pub use error::OpenError;
 #[doc(hidden)]
 pub use executor::{Class, Spawner, SystemThreads};
+pub use file_bytes::FileBytes;
 pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, MemoryUse, OpenReport};
-pub use shard::thread::Driver;
-pub use troubles::{Trouble, Work};
-pub use usage::FileBytes;
+pub use shard::driver::Driver;

@@ -12,9 +12,9 @@ use crate::OpenError;
 use crate::checkpoint::{Checkpoint, file_name};
 use crate::disk::Disk;
 use crate::journal::FORMAT_VERSION;
+use crate::journal::encoding::Unreadable;
 use crate::journal::format::{u16_at, u32_at, u64_at};
-use crate::journal::wire::Unreadable;
-use crate::sealed::{Kind, Name};
+use crate::sealed::{FileId, FileKind};
 
 /// The manifest's file name.
 pub(crate) const FILE: &str = "MANIFEST";
@@ -54,11 +54,11 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The names of the runs of numbers and of keys.
-    pub(crate) fn run_names(&self) -> impl Iterator<Item = Name> {
+    /// The names of the index runs of numbers and of keys.
+    pub(crate) fn run_names(&self) -> impl Iterator<Item = FileId> {
         let Checkpoint { numbers, keys, .. } = &self.checkpoint;
-        let numbers = numbers.iter().map(|number| (Kind::Numbers, number));
-        let runs = numbers.chain(keys.iter().map(|number| (Kind::Keys, number)));
+        let numbers = numbers.iter().map(|number| (FileKind::Numbers, number));
+        let runs = numbers.chain(keys.iter().map(|number| (FileKind::Keys, number)));
         runs.map(|(kind, number)| file_name(self.directory, kind, *number))
     }
 

@@ -16,7 +16,7 @@
 //! Crash story, for the rewrite: 1. a sync of batch 40 fails, and the put in it is answered `outcome_unknown`. Its
 //! pages stay in the cache, and count as written. 2. The next process reads batch 40, and its sync succeeds: there is
 //! nothing left to write. 3. The put is repeated under its idempotency key, and answered from batch 40. 4. The power
-//! fails, and batch 40 is lost. So it is rewritten first ([`crate::unproven`]).
+//! fails, and batch 40 is lost. So it is rewritten first ([`crate::unsynced_tail`]).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,32 +27,32 @@ use dwell_model::{MessageId, Now, Number};
 use dwell_store::core::{Core, CoreConfig};
 
 use crate::backup;
-use crate::checkpoint::{Checkpoint, Held};
-use crate::cold::{ColdFile, ColdSet};
+use crate::checkpoint::{Checkpoint, LeasedMessage};
+use crate::cold::{ColdSet, ColdTable};
 use crate::disk::{CountedDisk, Disk, DiskLock, failure};
-use crate::due::File;
 use crate::executor::Executor;
+use crate::flush::{Flush, FlushContext, MemoryBudget};
+use crate::index_run::{self, IndexRun};
 use crate::journal::batch::Batch;
 use crate::journal::format::SegmentName;
 use crate::journal::segment::Segment;
-use crate::journal::writer::{Home, Start, WriteError, Writer};
+use crate::journal::writer::{JournalSettings, JournalStart, JournalWriter, WriteError};
 use crate::manifest::{self, Manifest};
 use crate::recovery::{Recovered, recover};
-use crate::replay::Rebuilding;
+use crate::replay::Replayer;
 use crate::report::OpenReport;
-use crate::retire::{Budget, Desk, Retirement};
-use crate::run::{self, Run};
-use crate::sealed::{self, Kind, Name};
+use crate::sealed::{self, FileId, FileKind};
 use crate::shard::step::Step;
-use crate::shard::{BURIED_WHEN_DRIVEN, Shard, Tally};
-use crate::unproven::Unproven;
+use crate::shard::{FREED_PER_CALL_DRIVEN, Shard, ShardCounters};
+use crate::table::Table;
+use crate::unsynced_tail::UnsyncedTail;
 use crate::{Durability, OpenError, Options};
 
 /// The file whose lock excludes a second process.
 pub(crate) const LOCK: &str = "LOCK";
 
 /// A directory that was opened.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDirectory {
     pub(crate) shard: Shard,
     pub(crate) lock: Box<dyn DiskLock>,
     pub(crate) report: OpenReport,
@@ -62,9 +62,9 @@ pub(crate) fn open(
     dir: &Path,
     options: &Options,
     disk: &CountedDisk,
-    tally: &Arc<Tally>,
+    counters: &Arc<ShardCounters>,
     executor: &Arc<Executor>,
-) -> Result<Opened, OpenError> {
+) -> Result<OpenedDirectory, OpenError> {
     options.check()?;
     let lock = enter(disk, dir)?;
     let now = options.clock.now();
@@ -81,23 +81,23 @@ pub(crate) fn open(
     let core = CoreConfig {
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
-        buried_a_call: BURIED_WHEN_DRIVEN,
-        swept_a_call: options.swept_a_call,
-        expired_a_call: options.expired_a_turn,
-        lapsed_a_call: options.lapsed_a_slice,
+        freed_per_call: FREED_PER_CALL_DRIVEN,
+        bulk_per_call: options.bulk_per_call,
+        expired_a_call: options.expired_per_turn,
+        lapsed_a_call: options.lapsed_per_slice,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
-    let mut budget = Budget::of(options.memory_limit, options.segment_bytes);
-    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.graves());
+    let mut budget = MemoryBudget::of(options.memory_limit, options.segment_bytes);
+    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.dead_entries());
     let mut step = Step::new(Core::new(core), cold);
     take_in(disk, dir, &manifest, &mut step, executor.has_threads())?;
-    let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
+    let mut recovered = recover(disk, dir, &manifest, &mut Replayer::new(&mut step))?;
     recovered.report.restored = restored;
     if restored.is_some() {
         // Beyond the journal, and not only the manifest, at the time of the copy.
-        recovered.carry.next_number = backup::fresh_number(recovered.carry.next_number);
+        recovered.preamble.next_number = backup::fresh_number(recovered.preamble.next_number);
     }
-    step.core_mut().skip_numbers(recovered.carry.next_number);
+    step.core_mut().skip_numbers(recovered.preamble.next_number);
 
     if let Some(tail) = recovered.kept.back() {
         take_over(&tail.segment, recovered.unproven, recovered.end)
@@ -109,10 +109,10 @@ pub(crate) fn open(
     }
     manifest.incarnation += 1;
     manifest.newest = manifest.newest.max(recovered.newest);
-    manifest.next_number = recovered.carry.next_number;
+    manifest.next_number = recovered.preamble.next_number;
     manifest.write(disk, dir)?;
 
-    let mut desk = Desk::new(
+    let mut context = FlushContext::new(
         Arc::new(disk.clone()),
         dir.to_owned(),
         manifest.directory,
@@ -120,32 +120,25 @@ pub(crate) fn open(
         manifest.checkpoint.next_file,
         Arc::clone(executor),
     );
-    desk.run_bytes = options.run_bytes;
+    context.run_bytes = options.run_bytes;
     budget.set_files(step.both().1.memory() as u64);
-    let retirement = Retirement::new(budget, desk.clone(), manifest.clone());
+    let flush = Flush::new(budget, context.clone(), manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
     report.memory = budget.told();
-    let begun = begin(&desk, options, &manifest, recovered, &mut step, now);
+    let begun = begin(&context, options, &manifest, recovered, &mut step, now);
     // Segments are removed before the directory's lock is released.
     let (writer, batch) = begun.inspect_err(|_| executor.close())?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
-    tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
+    counters.segments.store(writer.segments() as u64, Ordering::Relaxed);
     step.read_ahead(executor);
-    let shard = Shard::new(
-        step,
-        batch,
-        writer,
-        retirement,
-        options.durability,
-        options.low_water(),
-        Arc::clone(tally),
-    );
-    Ok(Opened { shard, lock, report })
+    let shard =
+        Shard::new(step, batch, writer, flush, options.durability, options.low_water(), Arc::clone(counters));
+    Ok(OpenedDirectory { shard, lock, report })
 }
 
 /// Makes the tail of the journal durable, and gives back what lies behind it: a torn batch, and preallocated room.
-fn take_over(tail: &Segment, unproven: Option<Unproven>, end: u64) -> std::io::Result<()> {
+fn take_over(tail: &Segment, unproven: Option<UnsyncedTail>, end: u64) -> std::io::Result<()> {
     match unproven {
         Some(unproven) => unproven.write_anew(tail, end)?,
         None => tail.file.sync()?,
@@ -178,7 +171,7 @@ fn is_empty(disk: &CountedDisk, dir: &Path) -> Result<bool, OpenError> {
         return Ok(false);
     }
     // It has had one: other files, such as the socket of a server that was killed, do not make it foreign.
-    if names.iter().any(|name| SegmentName::parse(name).is_some() || Name::parse(name).is_some()) {
+    if names.iter().any(|name| SegmentName::parse(name).is_some() || FileId::parse(name).is_some()) {
         return Err(OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"));
     }
     // What a first opening that was cut short before it had a manifest leaves behind.
@@ -201,18 +194,18 @@ fn new_manifest(options: &Options, now: Now) -> Manifest {
 }
 
 /// A sealed file that the checkpoint names.
-enum Taken {
-    Due(File),
-    Numbers(Run<run::Home>),
-    Keys(Run<Number>),
+enum SealedFile {
+    Table(Table),
+    Numbers(IndexRun<index_run::TableRef>),
+    Keys(IndexRun<Number>),
 }
 
-impl Taken {
-    fn of(opened: sealed::Opened) -> sealed::Result<Taken> {
+impl SealedFile {
+    fn of(opened: sealed::OpenedFile) -> sealed::Result<SealedFile> {
         Ok(match opened.name.kind {
-            Kind::Due => Taken::Due(File::of(opened)?),
-            Kind::Numbers => Taken::Numbers(Run::of(opened)?),
-            Kind::Keys => Taken::Keys(Run::of(opened)?),
+            FileKind::Table => SealedFile::Table(Table::of(opened)?),
+            FileKind::Numbers => SealedFile::Numbers(IndexRun::of(opened)?),
+            FileKind::Keys => SealedFile::Keys(IndexRun::of(opened)?),
         })
     }
 }
@@ -228,25 +221,31 @@ pub(crate) fn take_in(
     let Manifest { directory, checkpoint, .. } = manifest;
     let (core, cold) = step.both();
     let damaged = |reason: &str| OpenError::damaged(&dir.join(manifest::FILE), 0, reason);
-    let names: Vec<Name> = checkpoint.names(*directory).collect();
+    let names: Vec<FileId> = checkpoint.names(*directory).collect();
     let (mut due, mut numbers, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-    for taken in sealed::open_all(disk, dir, &names, with_threads, Taken::of)? {
+    for taken in sealed::open_all(disk, dir, &names, with_threads, SealedFile::of)? {
         match taken {
-            Taken::Due(file) => due.push(file),
-            Taken::Numbers(run) => numbers.push(Arc::new(run)),
-            Taken::Keys(run) => keys.push(Arc::new(run)),
+            SealedFile::Table(file) => due.push(file),
+            SealedFile::Numbers(run) => numbers.push(Arc::new(run)),
+            SealedFile::Keys(run) => keys.push(Arc::new(run)),
         }
     }
     let mut named = BTreeSet::new();
     for (state, file) in checkpoint.files.iter().zip(due) {
         if !named.insert(state.number) {
-            return Err(damaged("a due file is named twice"));
+            return Err(damaged("a table is named twice"));
         }
         if file.len() != state.settled.len() || state.number == 0 {
-            return Err(damaged("a due file has another number of entries than the manifest says"));
+            return Err(damaged("a table has another number of entries than the manifest says"));
         }
-        let segment = Arc::new(Segment::of_due_file(&file));
-        cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
+        let segment = Arc::new(Segment::of_table(&file));
+        cold.add(ColdTable::new(
+            Arc::new(file),
+            segment,
+            state.settled.clone(),
+            state.ready_until,
+            checkpoint.seen,
+        ));
     }
     cold.set_runs(numbers, keys);
     for (incarnation, start) in &checkpoint.numbering {
@@ -255,7 +254,7 @@ pub(crate) fn take_in(
     for (queue, (pending, dead)) in cold.totals() {
         core.set_cold(&queue, pending, dead);
     }
-    let mut held: Vec<&Held> = checkpoint.held.iter().collect();
+    let mut held: Vec<&LeasedMessage> = checkpoint.held.iter().collect();
     // The checkpoint lists them in the order of their places in memory. In the order of files each block is read
     // once.
     held.sort_unstable_by_key(|held| held.copy);
@@ -280,23 +279,23 @@ fn unnamed(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<Vec<std::
     let named: BTreeSet<String> =
         manifest.checkpoint.names(manifest.directory).map(|name| name.file_name()).collect();
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
-    let is_ours = |name: &String| sealed::Name::parse(name).is_some() && !named.contains(name);
+    let is_ours = |name: &String| sealed::FileId::parse(name).is_some() && !named.contains(name);
     Ok(names.into_iter().filter(is_ours).map(|name| dir.join(name)).collect())
 }
 
 /// Begins the first segment of this incarnation, and service.
 fn begin(
-    desk: &Desk,
+    context: &FlushContext,
     options: &Options,
     manifest: &Manifest,
     recovered: Recovered,
     step: &mut Step,
     now: Now,
-) -> Result<(Writer, Batch), OpenError> {
-    let (disk, dir) = (&*desk.disk, desk.dir.as_path());
-    let home = Home {
-        disk: Arc::clone(&desk.disk),
-        deleter: desk.deleter.clone(),
+) -> Result<(JournalWriter, Batch), OpenError> {
+    let (disk, dir) = (&*context.disk, context.dir.as_path());
+    let home = JournalSettings {
+        disk: Arc::clone(&context.disk),
+        deleter: context.deleter.clone(),
         dir: dir.to_owned(),
         directory: manifest.directory,
         shard: 0,
@@ -305,21 +304,21 @@ fn begin(
         synced_answers: options.durability == Durability::Always,
         body_reach: options.body_reach,
     };
-    let Recovered { kept, carry, sequence, newest, report, .. } = recovered;
+    let Recovered { kept, preamble, sequence, newest, report, .. } = recovered;
     let Checkpoint { start, files, .. } = &manifest.checkpoint;
-    let start = Start { segment: *start, has_files: !files.is_empty() };
+    let start = JournalStart { segment: *start, has_files: !files.is_empty() };
     let at_dir = |error| match error {
         WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(dir, error),
     };
     let (mut writer, mut batch) =
-        Writer::begin(home, kept, newest + 1, sequence, carry, start, now.wall).map_err(at_dir)?;
+        JournalWriter::begin(home, kept, newest + 1, sequence, preamble, start, now.wall).map_err(at_dir)?;
     if report.restored.is_some() {
         let _ = disk.remove(&dir.join(backup::MARKER));
     }
     writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     step.opened(now, &mut batch);
     loop {
-        let is_more = step.free_some(now, &mut batch);
+        let is_more = step.release_session_leases(now, &mut batch);
         if !batch.is_empty() {
             writer.append(&mut batch).map_err(at_dir)?;
         }

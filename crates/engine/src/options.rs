@@ -9,7 +9,7 @@ use dwell_time::{Clock, SystemClock};
 use crate::OpenError;
 use crate::disk::{Disk, RealDisk};
 use crate::executor::{Spawner, SystemThreads};
-use crate::run;
+use crate::index_run;
 
 /// When written data is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ pub struct Options {
     /// settings, so that the next flush has room; where less than twice that is left, a flush begins early.
     pub low_water_bytes: Option<u64>,
     /// The memory for messages and everything that locates them, in bytes; at least 4 KiB, in practice 16 MiB. Bodies
-    /// are not held in memory. What does not fit is flushed to due files and read back when its time comes; where
+    /// are not held in memory. What does not fit is flushed to tables and read back when its time comes; where
     /// flushes cannot keep up, puts wait for them, at most three seconds. [`MemoryUse`](crate::MemoryUse) lists what
     /// is counted. `u64::MAX` keeps everything in memory. 256 MiB by default.
     pub memory_limit: u64,
@@ -51,7 +51,7 @@ pub struct Options {
     pub waiting: usize,
     /// How many dead messages a bulk revive or discard handles in one slice; other calls are served in between. At
     /// least 1, 500 by default.
-    pub swept_a_call: usize,
+    pub bulk_per_call: usize,
     /// The highest offset of a body in a segment, and the maximum size of a batch: what fits in 32 bits, except in
     /// tests, which cannot reach that. Puts beyond it are refused; a segment grows that long only where no other can
     /// be begun.
@@ -60,10 +60,10 @@ pub struct Options {
     /// How many expiries of messages in tables the shard handles in one turn. Tests and the simulation make it small;
     /// at least 1.
     #[doc(hidden)]
-    pub expired_a_turn: usize,
+    pub expired_per_turn: usize,
     /// How many leases expire in one slice. Tests and the simulation make it small; at least 1.
     #[doc(hidden)]
-    pub lapsed_a_slice: usize,
+    pub lapsed_per_slice: usize,
     /// The clock for all time.
     pub clock: Arc<dyn Clock>,
     /// The disk for all files.
@@ -111,7 +111,9 @@ impl Options {
             let reason = format!("messages have 4 KiB of memory at least, not {} bytes", self.memory_limit);
             return Err(OpenError::InvalidOption { option: "memory_limit", reason });
         }
-        if !(Options::MIN_RUN_BYTES..=run::Writer::<run::Home>::MOST).contains(&self.run_bytes) {
+        if !(Options::MIN_RUN_BYTES..=index_run::RunWriter::<index_run::TableRef>::MOST)
+            .contains(&self.run_bytes)
+        {
             let reason = format!("a run has 256 bytes to 3 GiB, not {} bytes", self.run_bytes);
             return Err(OpenError::InvalidOption { option: "run_bytes", reason });
         }
@@ -119,15 +121,15 @@ impl Options {
             let reason = format!("4 files may be open at least, not {}", self.open_files);
             return Err(OpenError::InvalidOption { option: "open_files", reason });
         }
-        if self.swept_a_call == 0 {
+        if self.bulk_per_call == 0 {
             let reason = "a revive of many looks at one message at least".to_owned();
             return Err(OpenError::InvalidOption { option: "swept_a_call", reason });
         }
-        if self.expired_a_turn == 0 {
+        if self.expired_per_turn == 0 {
             let reason = "a turn looks at one expiry at least".to_owned();
             return Err(OpenError::InvalidOption { option: "expired_a_turn", reason });
         }
-        if self.lapsed_a_slice == 0 {
+        if self.lapsed_per_slice == 0 {
             let reason = "a slice lets one lease run out at least".to_owned();
             return Err(OpenError::InvalidOption { option: "lapsed_a_slice", reason });
         }
@@ -185,12 +187,12 @@ impl Default for Options {
             memory_limit: Options::DEFAULT_MEMORY_LIMIT,
             open_files: 256,
             waiting: 1_000_000,
-            swept_a_call: 500,
+            bulk_per_call: 500,
             run_bytes: 1024 * 1024 * 1024,
             spawner: Arc::new(SystemThreads),
             body_reach: u32::MAX,
-            expired_a_turn: 16 * 1024,
-            lapsed_a_slice: 1_000,
+            expired_per_turn: 16 * 1024,
+            lapsed_per_slice: 1_000,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

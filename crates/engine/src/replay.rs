@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{Core, PutRecord, Record, ReplayError};
 
-use crate::cold::{ColdSet, Gone};
-use crate::journal::segment::Place;
-use crate::recovery::{Refusal, Replay};
-use crate::run::NumberSet;
+use crate::cold::{ColdSet, GoneByQueue};
+use crate::index_run::NumberSet;
+use crate::journal::segment::BodyRef;
+use crate::recovery::{Replay, ReplayRefusal};
 use crate::sealed::ReadError;
 use crate::shard::step::Step;
 
@@ -27,7 +27,7 @@ const MOST_DUE: usize = 256 * 1024;
 
 /// What was recorded of messages that are cold, or that do not exist.
 #[derive(Debug, Default)]
-struct News {
+struct ColdUpdates {
     /// Their current standings.
     stand: HashMap<Number, Standing>,
     /// Deleted messages, with their due times.
@@ -36,35 +36,35 @@ struct News {
     gone: NumberSet,
 }
 
-impl News {
+impl ColdUpdates {
     fn is_empty(&self) -> bool {
         self.stand.is_empty() && self.gone_due.is_empty() && self.gone.is_empty()
     }
 }
 
 /// A state that is being rebuilt.
-pub(crate) struct Rebuilding<'a> {
-    core: &'a mut Core<Place>,
+pub(crate) struct Replayer<'a> {
+    core: &'a mut Core<BodyRef>,
     cold: &'a mut ColdSet,
-    news: News,
+    news: ColdUpdates,
 }
 
-impl<'a> Rebuilding<'a> {
+impl<'a> Replayer<'a> {
     /// Continues from the state in `step`.
-    pub(crate) fn new(step: &'a mut Step) -> Rebuilding<'a> {
+    pub(crate) fn new(step: &'a mut Step) -> Replayer<'a> {
         let (core, cold) = step.both();
-        Rebuilding { core, cold, news: News::default() }
+        Replayer { core, cold, news: ColdUpdates::default() }
     }
 
-    fn refusal(&mut self, error: &ReplayError) -> Refusal {
+    fn refusal(&mut self, error: &ReplayError) -> ReplayRefusal {
         match self.cold.take_failure() {
-            Some(failure) => Refusal::Unreadable(failure),
-            None => Refusal::Contradiction(error.to_string()),
+            Some(failure) => ReplayRefusal::Unreadable(failure),
+            None => ReplayRefusal::Contradiction(error.to_string()),
         }
     }
 
     /// Looks up deleted messages by due time. Those not found there are kept by number.
-    fn look_up_gone(&mut self) -> Result<(), Refusal> {
+    fn look_up_gone(&mut self) -> Result<(), ReplayRefusal> {
         let mut gone = std::mem::take(&mut self.news.gone_due);
         let counts = self.cold.settle_due(&mut gone)?;
         self.count_out(counts);
@@ -72,30 +72,30 @@ impl<'a> Rebuilding<'a> {
         Ok(())
     }
 
-    fn count_out(&mut self, gone: Gone) {
+    fn count_out(&mut self, gone: GoneByQueue) {
         for (queue, (pending, dead)) in gone {
             self.core.replay_cold_gone(&queue, false, pending);
             self.core.replay_cold_gone(&queue, true, dead);
         }
     }
 
-    fn replay(&mut self, record: Record) -> Result<(), Refusal> {
+    fn replay(&mut self, record: Record) -> Result<(), ReplayRefusal> {
         self.core.replay_with(record, Some(self.cold)).map_err(|error| self.refusal(&error))
     }
 }
 
-impl From<ReadError> for Refusal {
-    fn from(error: ReadError) -> Refusal {
-        Refusal::Unreadable(error)
+impl From<ReadError> for ReplayRefusal {
+    fn from(error: ReadError) -> ReplayRefusal {
+        ReplayRefusal::Unreadable(error)
     }
 }
 
-impl Replay for Rebuilding<'_> {
-    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal> {
+impl Replay for Replayer<'_> {
+    fn put(&mut self, record: PutRecord, body: BodyRef) -> Result<(), ReplayRefusal> {
         self.core.replay_put(record, body).map_err(|error| self.refusal(&error))
     }
 
-    fn record(&mut self, record: Record) -> Result<(), Refusal> {
+    fn record(&mut self, record: Record) -> Result<(), ReplayRefusal> {
         match &record {
             // These depend on which messages exist: of all queues,
             Record::Ripe { .. } => self.look_up()?,
@@ -116,7 +116,7 @@ impl Replay for Rebuilding<'_> {
         self.replay(record)
     }
 
-    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal> {
+    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), ReplayRefusal> {
         if self.core.is_resident(number) {
             return self.replay(match standing {
                 Some(standing) => Record::Stands { number, standing },
@@ -145,7 +145,7 @@ impl Replay for Rebuilding<'_> {
         Ok(())
     }
 
-    fn begins(&mut self, wall: Timestamp) -> Result<(), Refusal> {
+    fn begins(&mut self, wall: Timestamp) -> Result<(), ReplayRefusal> {
         self.core.replay_begins(wall);
         let wall_before = self.core.seen();
         if wall < wall_before {
@@ -160,12 +160,12 @@ impl Replay for Rebuilding<'_> {
         self.core.replay_time(wall);
     }
 
-    fn look_up(&mut self) -> Result<(), Refusal> {
+    fn look_up(&mut self) -> Result<(), ReplayRefusal> {
         if self.news.is_empty() {
             return Ok(());
         }
         self.look_up_gone()?;
-        let News { mut stand, gone, .. } = std::mem::take(&mut self.news);
+        let ColdUpdates { mut stand, gone, .. } = std::mem::take(&mut self.news);
         let counts = self.cold.settle(&gone)?;
         self.count_out(counts);
         let mut numbers: Vec<Number> = stand.keys().copied().collect();

@@ -51,7 +51,7 @@ pub struct MemoryUse {
     /// Messages in memory.
     pub messages: u64,
     /// A flush under way.
-    pub retirement: u64,
+    pub flush: u64,
     /// The indexes of the current files.
     pub files: u64,
     /// Buffers.
@@ -88,43 +88,43 @@ pub struct Counters {
     /// Segments of the journal.
     pub segments: u64,
     /// Flushes completed.
-    pub checkpoints: u64,
-    /// Current due files.
-    pub due_files: u64,
+    pub flushes: u64,
+    /// Current tables.
+    pub tables: u64,
     /// Messages in memory.
     pub resident: u64,
-    /// Messages in due files alone.
+    /// Messages in tables alone.
     pub cold: u64,
     /// Bytes of memory for resident messages and their indexes.
     pub resident_bytes: u64,
-    /// Bytes of memory for the indexes of due files.
+    /// Bytes of memory for the indexes of tables.
     pub file_bytes: u64,
     /// Put tokens in force: memory beyond the limit, see [`MemoryUse`].
     pub tokens: u64,
-    /// Bytes written to due files.
-    pub due_bytes: u64,
-    /// The maximum number of times that a body has been written since the opening, to the journal and to due files,
+    /// Bytes written to tables.
+    pub table_bytes: u64,
+    /// The maximum number of times that a body has been written since the opening, to the journal and to tables,
     /// while its message did not change; 0 if no body was written to a file. It exceeds 3 only where files would
     /// otherwise have more than twice what is in use, or be too many.
     pub body_writes: u64,
-    /// Index runs that locate messages in due files by number or key.
+    /// Index runs that locate messages in tables by number or key.
     pub runs: u64,
     /// Puts, revives and reschedules that had to wait for a flush.
     pub held: u64,
     /// Bodies that failed their checksums, or could not be read three times, when their messages were to be flushed.
     /// They are copied as they are, or without their bytes.
     pub damaged: u64,
-    /// Runs with a part that cannot be read, as far as known. They are rebuilt from due files; while that fails they
-    /// stay, and calls that need the unreadable part are refused: [`Engine::troubles`](crate::Engine::troubles) has
-    /// the reason.
+    /// Runs with a part that cannot be read, as far as known. They are rebuilt from tables; while that fails they
+    /// stay, and calls that need the unreadable part are refused:
+    /// [`Engine::background_failures`](crate::Engine::background_failures) has the reason.
     pub runs_damaged: u64,
     /// Runs that could not be read and were rebuilt.
-    pub runs_healed: u64,
-    /// How often the next message of a queue stayed in its due file because memory was full: a call about this queue
+    pub runs_rebuilt: u64,
+    /// How often the next message of a queue stayed in its table because memory was full: a call about this queue
     /// gets [`Error::Overloaded`], while a take over several queues skips it.
     ///
     /// [`Error::Overloaded`]: dwell_store::Error::Overloaded
-    pub no_room: u64,
+    pub memory_full: u64,
     /// Messages that were taken but not delivered, because their bodies could not be read.
     pub unread: u64,
 }

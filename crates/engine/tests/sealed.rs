@@ -1,4 +1,4 @@
-//! Due files, runs and sets of settled entries against plain lists, from random bytes: see `dwell_engine::fuzzing`.
+//! Tables, runs and sets of settled entries against plain lists, from random bytes: see `dwell_engine::fuzzing`.
 //!
 //! proptest prints the bytes that fail, shrunk, and keeps their seed beside this file: the next run begins with it.
 
@@ -10,18 +10,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_due_file_is_a_sorted_list(bytes in vec(any::<u8>(), 0..3_000)) {
-        fuzzing::due(&bytes);
+    fn a_table_is_a_sorted_list(bytes in vec(any::<u8>(), 0..3_000)) {
+        fuzzing::table(&bytes);
     }
 
     #[test]
     fn a_run_is_a_sorted_map(bytes in vec(any::<u8>(), 0..3_000)) {
-        fuzzing::run(&bytes);
+        fuzzing::index_run(&bytes);
     }
 
     #[test]
     fn a_set_of_settlements_is_a_list_of_bits(bytes in vec(any::<u8>(), 0..60)) {
-        fuzzing::settled(&[&[1], &bytes[..]].concat());
+        fuzzing::deletion_bitmap(&[&[1], &bytes[..]].concat());
     }
 
     #[test]

@@ -214,13 +214,14 @@ fn polled_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> 
 fn every_call_is_answered_whoever_takes_its_turn() {
     check(|| {
         let engine = Home::new().open();
-        let callers = [engine.taking_turns(), engine.taking_turns(), engine.clone()].map(|caller| {
-            with(&caller, |caller| {
-                for _ in 0..4 {
-                    put(&caller, Put::new(queue("q"), "body")).unwrap();
-                }
-            })
-        });
+        let callers =
+            [engine.with_inline_calls(), engine.with_inline_calls(), engine.clone()].map(|caller| {
+                with(&caller, |caller| {
+                    for _ in 0..4 {
+                        put(&caller, Put::new(queue("q"), "body")).unwrap();
+                    }
+                })
+            });
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         assert_eq!(stats(&engine).unwrap().counts.ready, 12);
     });
@@ -231,7 +232,7 @@ fn every_call_is_answered_whoever_takes_its_turn() {
 fn the_thread_hears_of_an_instant_that_an_inline_call_brings() {
     check(|| {
         let home = Home::new();
-        let engine = home.open().taking_turns();
+        let engine = home.open().with_inline_calls();
         let taker = with(&engine, |engine| take(&engine, 2 * HOUR_MS));
         await_waiting(&engine, 1);
         warm(&engine);
@@ -246,9 +247,9 @@ fn the_thread_hears_of_an_instant_that_an_inline_call_brings() {
 fn takes_are_answered_by_puts_inline_and_not() {
     check(|| {
         let engine = Home::new().open();
-        let takers =
-            [engine.taking_turns(), engine.clone()].map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
-        let putters = [engine.taking_turns(), engine.clone()].map(|putter| {
+        let takers = [engine.with_inline_calls(), engine.clone()]
+            .map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
+        let putters = [engine.with_inline_calls(), engine.clone()].map(|putter| {
             with(&putter, |putter| {
                 warm(&putter);
                 put(&putter, Put::new(queue("q"), "body")).unwrap();
@@ -264,7 +265,7 @@ fn takes_are_answered_by_puts_inline_and_not() {
 #[test]
 fn a_caller_that_goes_away_loses_nothing() {
     check(|| {
-        let engine = Home::new().open().taking_turns();
+        let engine = Home::new().open().with_inline_calls();
         let dropped = with(&engine, |engine| {
             let mut take = engine.take(Take::from(queue("q")).wait_ms(HOUR_MS));
             let polled = polled_once(&mut take);
@@ -293,9 +294,9 @@ fn a_close_answers_whoever_waits_and_loses_nothing() {
     check(|| {
         let home = Home::new();
         let engine = home.open();
-        let takers =
-            [engine.taking_turns(), engine.clone()].map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
-        let putters = [engine.taking_turns(), engine.clone()].map(|putter| {
+        let takers = [engine.with_inline_calls(), engine.clone()]
+            .map(|taker| with(&taker, |taker| take(&taker, HOUR_MS)));
+        let putters = [engine.with_inline_calls(), engine.clone()].map(|putter| {
             with(&putter, |putter| {
                 let puts = (0..4).map(|_| put(&putter, Put::new(queue("q"), "body")));
                 let is_done = |done: Result<()>| match done {
@@ -334,7 +335,7 @@ fn a_close_answers_whoever_waits_and_loses_nothing() {
 fn a_batch_that_an_inline_call_found_no_room_for_is_tried_again() {
     check(|| {
         let home = Home::new();
-        let engine = home.open().taking_turns();
+        let engine = home.open().with_inline_calls();
         warm(&engine);
         let error = std::io::ErrorKind::StorageFull;
         home.disk.fail(Fault { calls: Calls::Writes, after: 0, times: 1, error });
@@ -367,7 +368,7 @@ fn a_caller_that_panics_in_its_turn_leaves_nobody_waiting() {
         let waiting = with(&engine, |engine| take(&engine, HOUR_MS));
         await_waiting(&engine, 1);
         let clock = home.clock.clone();
-        let caller = with(&engine.taking_turns(), move |engine| {
+        let caller = with(&engine.with_inline_calls(), move |engine| {
             warm(&engine);
             clock.doom_caller();
             catch_unwind(AssertUnwindSafe(|| put(&engine, Put::new(queue("q"), "body")))).ok()

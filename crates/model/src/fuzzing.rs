@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use crate::{
-    Cursor, Headers, Holder, Invalid, Key, LeaseToken, MessageId, Number, PutToken, QueueName, Receipt,
+    Cursor, Headers, Holder, IdempotencyKey, Invalid, Key, LeaseToken, MessageId, Number, QueueName, Receipt,
     Timestamp, format_duration_ms, parse_duration_ms,
 };
 
@@ -28,7 +28,7 @@ pub fn texts(data: &[u8]) {
     survives::<Number>(text);
     survives::<QueueName>(text);
     survives::<Key>(text);
-    survives::<PutToken>(text);
+    survives::<IdempotencyKey>(text);
     survives::<Holder>(text);
     match parse_duration_ms(text) {
         Ok(ms) => assert_eq!(parse_duration_ms(&format_duration_ms(ms)), Ok(ms)),

@@ -166,7 +166,7 @@ mod schema {
     use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
     use super::*;
-    use crate::PutToken;
+    use crate::IdempotencyKey;
 
     macro_rules! schema {
         ($($type:ident $name:literal = $schema:tt;)*) => {$(
@@ -209,7 +209,7 @@ mod schema {
         };
         OnExpiry "OnExpiry" = { "type": "string", "enum": ["dead", "drop"] };
         LapseBackoff "LapseBackoff" = { "type": "string", "enum": ["never", "second", "first"] };
-        PutToken "Token" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
+        IdempotencyKey "Token" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
         Receipt "Receipt" = {
             "description": "Opaque: it comes with a taken message",
             "type": "string",

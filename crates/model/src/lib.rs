@@ -4,7 +4,8 @@
 //!
 //! # Layout
 //! - [`Timestamp`], [`Now`], [`Wake`]: instants, a clock's reading, the deadline of a sleep
-//! - [`MessageId`], [`Number`], [`QueueName`], [`Key`], [`PutToken`], [`Holder`], [`Headers`], [`Receipt`]: names and proofs
+//! - [`MessageId`], [`Number`], [`QueueName`], [`Key`], [`IdempotencyKey`], [`Holder`], [`Headers`], [`Receipt`]: names
+//!   and proofs
 //! - [`Message`], [`Standing`], [`State`]: a message and the part of it that changes
 //! - [`apply`], [`as_of`], [`Rules`]: the state machine
 //! - [`Settings`], [`Limits`]: the settings of a queue and the limits of a store

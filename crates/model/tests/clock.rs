@@ -135,10 +135,10 @@ fn at_open_a_lease_has_what_was_left_by_the_wall_clock() {
 fn only_a_bound_lease_ends_with_its_process() {
     let opened = now(50_001, 3);
     let bound = taken(10_000, true, now(50_000, 0));
-    let freed = apply(&bound, &Command::Unbind, opened, LIMIT).unwrap().next.unwrap();
+    let freed = apply(&bound, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap();
     assert_eq!((freed.state, freed.attempts), (State::Ready, 1));
     let other = taken(10_000, false, now(50_000, 0));
-    assert_eq!(apply(&other, &Command::Unbind, opened, LIMIT).unwrap().next.unwrap(), other);
+    assert_eq!(apply(&other, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap(), other);
 }
 
 #[test]

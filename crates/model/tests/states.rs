@@ -110,9 +110,9 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
         ("give back", Command::GiveBack(token), ATTEMPTS_LEFT),
         ("bury", bury, ATTEMPTS_LEFT),
         ("extend", Command::Extend { token, lease_ms: 60_000 }, ATTEMPTS_LEFT),
-        ("unbind", Command::Unbind, ATTEMPTS_LEFT),
-        ("unbind, `lapse_backoff`", Command::Unbind, ATTEMPTS_LEFT),
-        ("unbind at the last attempt", Command::Unbind, LAST_ATTEMPT),
+        ("unbind", Command::EndSession, ATTEMPTS_LEFT),
+        ("unbind, `lapse_backoff`", Command::EndSession, ATTEMPTS_LEFT),
+        ("unbind at the last attempt", Command::EndSession, LAST_ATTEMPT),
         ("expire lease", Command::ExpireLease { takes: TAKES }, ATTEMPTS_LEFT),
         ("expire lease, `lapse_backoff`", Command::ExpireLease { takes: TAKES }, ATTEMPTS_LEFT),
         ("expire lease at the last attempt", Command::ExpireLease { takes: TAKES }, LAST_ATTEMPT),
@@ -147,7 +147,7 @@ fn has_a_row(command: &Command) {
         | Command::GiveBack(_)
         | Command::Bury { .. }
         | Command::Extend { .. }
-        | Command::Unbind
+        | Command::EndSession
         | Command::ExpireLease { .. }
         | Command::Cancel
         | Command::Reschedule(_)
@@ -431,7 +431,8 @@ fn a_lapse_waits_for_the_backoff_of_its_queue_from_the_attempt_on_that_it_says()
         }
     }
     let settings = backing_off();
-    let freed = apply(&leased(true), &Command::Unbind, now(), rules(ATTEMPTS_LEFT, &settings)).unwrap().next;
+    let freed =
+        apply(&leased(true), &Command::EndSession, now(), rules(ATTEMPTS_LEFT, &settings)).unwrap().next;
     let delay_ms = settings.backoff.lapse_delay_ms(rules(ATTEMPTS_LEFT, &settings).id, 3);
     assert_eq!(freed.map(|freed| freed.due), now().wall.after(delay_ms).ok(), "from the moment it is freed");
 }

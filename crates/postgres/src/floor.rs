@@ -56,7 +56,7 @@ pub struct Floor {
 /// A take under way, with the seal up to which its candidate is valid.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Taking {
+pub struct TakeInProgress {
     sealed_ms: i64,
 }
 
@@ -67,12 +67,12 @@ impl Floor {
     }
 
     /// Begins a take. It may miss what is sealed while it runs, so the seal is read first.
-    pub fn begin(seal: &Seal) -> Taking {
-        Taking { sealed_ms: seal.at_ms }
+    pub fn begin(seal: &Seal) -> TakeInProgress {
+        TakeInProgress { sealed_ms: seal.at_ms }
     }
 
     /// Ends a take that was committed and returned this candidate.
-    pub fn end(&mut self, taking: Taking, candidate_ms: i64) {
+    pub fn end(&mut self, taking: TakeInProgress, candidate_ms: i64) {
         self.at_ms = self.at_ms.max(candidate_ms.min(taking.sealed_ms));
     }
 

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, PutToken, QueueName};
+use dwell_model::{IdempotencyKey, Key, Limits, QueueName};
 use dwell_postgres::{Address, OpenError, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::{free_port, until_async, within};
@@ -156,7 +156,7 @@ fn connections_that_were_ended_are_made_again() {
             run(&client, ended).await;
             // A connection in use when the server ended may leave an unknown outcome; the next call gets a new connection.
             until_async("a put to succeed", async || {
-                let token = PutToken::new(&format!("t{round}")).expect("it is a token");
+                let token = IdempotencyKey::new(&format!("t{round}")).expect("it is a token");
                 store.put(vec![put("after").token(token)]).await[0].is_ok()
             })
             .await;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dwell_model::{Limits, PutToken, QueueName};
+use dwell_model::{IdempotencyKey, Limits, QueueName};
 use dwell_postgres::{Address, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::postgres::Server;
@@ -99,7 +99,7 @@ async fn produce(
     while !is_over.load(Ordering::Relaxed) {
         let names: Vec<String> = (0..5).map(|n| format!("{producer}-{}", number + n)).collect();
         number += names.len();
-        let token = |name: &String| PutToken::new(name).expect("it is a token");
+        let token = |name: &String| IdempotencyKey::new(name).expect("it is a token");
         let puts: Vec<Put> = names
             .iter()
             .map(|name| Put::new(queue(), name.clone()).after_ms(50).token(token(name)))

@@ -42,7 +42,7 @@ use crate::OpenError;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    pub(crate) kind: Kind,
+    pub(crate) kind: AddressKind,
     pub(crate) tls: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) service: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct Certificates {
 
 /// The kind of deployment that an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum AddressKind {
     /// One server.
     Single,
     /// A primary and its replicas, watched by Sentinels.
@@ -99,7 +99,7 @@ pub(crate) struct Confirm {
 
 impl Address {
     /// One server, a primary under Sentinels, or a cluster.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> AddressKind {
         self.kind
     }
 
@@ -162,12 +162,12 @@ const SCHEMES: [&str; 7] =
 fn parse(text: &str) -> Result<Address, String> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme such as redis://".to_owned())?;
     let (kind, tls, port) = match scheme {
-        "redis" | "redis+unix" => (Kind::Single, false, 6379),
-        "rediss" => (Kind::Single, true, 6379),
-        "redis-sentinel" => (Kind::Sentinel, false, 26379),
-        "rediss-sentinel" => (Kind::Sentinel, true, 26379),
-        "redis-cluster" => (Kind::Cluster, false, 6379),
-        "rediss-cluster" => (Kind::Cluster, true, 6379),
+        "redis" | "redis+unix" => (AddressKind::Single, false, 6379),
+        "rediss" => (AddressKind::Single, true, 6379),
+        "redis-sentinel" => (AddressKind::Sentinel, false, 26379),
+        "rediss-sentinel" => (AddressKind::Sentinel, true, 26379),
+        "redis-cluster" => (AddressKind::Cluster, false, 6379),
+        "rediss-cluster" => (AddressKind::Cluster, true, 6379),
         _ => return Err(format!("its scheme is none of {}", SCHEMES.join(", "))),
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -211,7 +211,7 @@ fn parse(text: &str) -> Result<Address, String> {
         }
         path_of(&mut address, path)?;
     }
-    if kind == Kind::Single && address.nodes.len() > 1 {
+    if kind == AddressKind::Single && address.nodes.len() > 1 {
         return Err("one server has one host; write redis-cluster or redis-sentinel for more".to_owned());
     }
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -249,14 +249,14 @@ fn node(host: &str, default_port: u16) -> Result<Node, String> {
 
 fn path_of(address: &mut Address, path: &str) -> Result<(), String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
-    if address.kind == Kind::Sentinel {
+    if address.kind == AddressKind::Sentinel {
         let service = parts.next().ok_or("a Sentinel URL names its service: …/mymaster".to_owned())?;
         address.service = Some(decoded(service)?);
     }
     if let Some(db) = parts.next() {
         address.db = database(db)?;
     }
-    if address.kind == Kind::Cluster && address.db != 0 {
+    if address.kind == AddressKind::Cluster && address.db != 0 {
         return Err("a cluster has database 0 only".to_owned());
     }
     parts.next().map_or(Ok(()), |_| Err("its path has a part too many".to_owned()))
@@ -320,9 +320,9 @@ impl fmt::Display for Address {
             return write!(f, "redis+unix://{}", path.display());
         }
         let kind = match self.kind {
-            Kind::Single => "",
-            Kind::Sentinel => "-sentinel",
-            Kind::Cluster => "-cluster",
+            AddressKind::Single => "",
+            AddressKind::Sentinel => "-sentinel",
+            AddressKind::Cluster => "-cluster",
         };
         write!(f, "redis{tls}{kind}://")?;
         for (index, node) in self.nodes.iter().enumerate() {
@@ -364,7 +364,10 @@ mod tests {
     fn every_part_of_a_url_is_read() {
         let address: Address =
             "rediss://me:p%40ss@[::1]:7000/3?connections=4&client=a&wait=1&wait_ms=50".parse().unwrap();
-        assert_eq!((address.kind, address.tls, address.db, address.connections), (Kind::Single, true, 3, 4));
+        assert_eq!(
+            (address.kind, address.tls, address.db, address.connections),
+            (AddressKind::Single, true, 3, 4)
+        );
         assert_eq!(address.nodes, [Node::Tcp("::1".to_owned(), 7000)]);
         assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("me"), Some("p@ss")));
         assert_eq!(address.confirm, Some(Confirm { replicas: 1, aof: false, within_ms: 50 }));

@@ -11,10 +11,10 @@ mod address;
 mod error;
 mod link;
 mod native;
-mod said;
+mod server_error;
 
-pub use address::{Address, Kind};
+pub use address::{Address, AddressKind};
 pub use error::OpenError;
 pub use link::{Ear, Link};
 pub use native::RedisStore;
-pub use said::Said;
+pub use server_error::Said;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dwell_model::{Backoff, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{Backoff, IdempotencyKey, Limits, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, LeaseTerms, Put, Settle, Store, Take};
 use dwell_testkit::redis::Server;
@@ -139,7 +139,7 @@ async fn the_partitions_of_a_queue_share_its_caps() {
     store.configure(queue(), vec![SettingChange::Set(Setting::Spread(4))]).await.unwrap();
     let mut refused = 0;
     for n in 0..64 {
-        let token = PutToken::new(&format!("token-{n}")).unwrap();
+        let token = IdempotencyKey::new(&format!("token-{n}")).unwrap();
         refused += usize::from(put(&store, Put::new(queue(), "m").token(token)).await.is_err());
     }
     assert_eq!(refused, 64 - 8, "two in each of four");

@@ -21,19 +21,19 @@ fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
 }
 
-struct Bed {
+struct Fixture {
     _server: Server,
     store: RedisStore,
     clock: ManualClock,
 }
 
-impl Bed {
-    async fn new() -> Bed {
+impl Fixture {
+    async fn new() -> Fixture {
         let server = Server::start();
         let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
-        Bed { _server: server, store, clock }
+        Fixture { _server: server, store, clock }
     }
 
     fn now_ms(&self) -> i64 {
@@ -65,7 +65,7 @@ impl Bed {
 
 #[tokio::test]
 async fn a_step_back_hands_out_nothing_early_and_loses_nothing() {
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let message = |body: &str| Put::new(queue(), body.to_owned());
     let fresh = bed.put(message("fresh").after_ms(10_000)).await;
     let long = bed.put(message("in the long form").priority(7).after_ms(10_000)).await;
@@ -92,7 +92,7 @@ async fn a_step_back_hands_out_nothing_early_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_step_forward_makes_due_what_is_due_by_it_and_ends_leases() {
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let held = bed.put(Put::new(queue(), "held")).await;
     let first = bed.take(60_000).await.pop().unwrap();
     let later = bed.put(Put::new(queue(), "later").after_ms(30 * 60_000)).await;
@@ -118,7 +118,7 @@ async fn whatever_steps_the_clock_makes_nothing_is_early_lost_or_held_twice() {
 }
 
 async fn steps_at_random(mut random: Random) {
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let unlimited = SettingChange::Set(Setting::MaxAttempts(AttemptLimit::Unlimited));
     bed.store.configure(queue(), vec![unlimited]).await.unwrap();
     let (mut there, mut gone) = (HashSet::new(), HashSet::new());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{Limits, MessageId, PutToken, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, Limits, MessageId, QueueName, Timestamp};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, LeaseTerms, Put, PutAnswer, Settle, Settled, Store, Take};
 use dwell_testkit::redis::{Cluster, Server, text};
@@ -58,7 +58,7 @@ async fn a_redis_that_stays_away_is_said_and_a_repeated_token_puts_once() {
     let mut server = Server::durable();
     let url = format!("{}?retry_ms=300&timeout_ms=500", server.url());
     let store = open(url.parse().unwrap()).await;
-    let token = || message("m").token(PutToken::new("t").unwrap());
+    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
     let first = put(&store, token()).await.unwrap();
     server.kill();
     let away = within("a put", put(&store, message("n"))).await.unwrap_err();
@@ -233,7 +233,7 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
 async fn a_write_that_no_replica_confirms_is_a_retryable_error() {
     let server = Server::start();
     let store = open((server.url() + "?wait=1&wait_ms=50").parse().unwrap()).await;
-    let token = || message("m").token(PutToken::new("t").unwrap());
+    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
     for _ in 0..2 {
         let refused = put(&store, token()).await.unwrap_err();
         assert_eq!((refused.code(), refused.is_retryable()), ("outcome_unknown", true), "{refused}");
@@ -296,7 +296,7 @@ async fn waitaof_is_asked_for_each_change_or_refused_at_open() {
     assert!(calls.starts_with("calls=20,"), "{calls}");
     // No file, no confirmation: it is there all the same, and repeating it with its token puts nothing more.
     server.command(&["CONFIG", "SET", "appendonly", "no"]);
-    let token = || message("m").token(PutToken::new("t").unwrap());
+    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
     for _ in 0..2 {
         let refused = put(&store, token()).await.unwrap_err();
         assert_eq!((refused.code(), refused.is_retryable()), ("outcome_unknown", true), "{refused}");

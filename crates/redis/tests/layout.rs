@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_model::{
-    Backoff, Headers, Holder, Key, LapseBackoff, Limits, Message, OnExpiry, PutToken, QueueName, Setting,
-    SettingChange, State, StateKind, Timestamp,
+    Backoff, Headers, Holder, IdempotencyKey, Key, LapseBackoff, Limits, Message, OnExpiry, QueueName,
+    Setting, SettingChange, State, StateKind, Timestamp,
 };
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, Selection, Settle, Settled, Store, Take, Target, When};
@@ -63,7 +63,7 @@ async fn fill(store: &RedisStore) -> String {
             ..of(&orders, "has headers")
         },
         of(&orders, "has a key").key(Key::new("customer 7").unwrap()).after_ms(60_000),
-        of(&orders, "has a token").token(PutToken::new("token-1").unwrap()),
+        of(&orders, "has a token").token(IdempotencyKey::new("token-1").unwrap()),
     ];
     puts.extend((0..9).map(|n| of(&name("wide"), &n.to_string()).after_ms(n * 10)));
     for answer in store.put(puts).await {
@@ -310,7 +310,7 @@ async fn opens_and_is_good_for_everything(layout: &str) {
     let ids = words("put ");
     let orders = name("orders");
     let under_token =
-        |body: &str| Put::new(orders.clone(), body.to_owned()).token(PutToken::new("token-1").unwrap());
+        |body: &str| Put::new(orders.clone(), body.to_owned()).token(IdempotencyKey::new("token-1").unwrap());
     assert_eq!(put(&store, under_token("has a token")).await.unwrap().id.to_string(), ids[9]);
     let other = put(&store, under_token("other")).await;
     if layout != CURRENT {

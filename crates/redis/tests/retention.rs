@@ -9,7 +9,7 @@ use dwell_model::{
 };
 use dwell_redis::RedisStore;
 use dwell_store::{
-    Action, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, Swept, Take, Target, When,
+    Action, BulkOutcome, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, Take, Target, When,
 };
 use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
@@ -99,7 +99,7 @@ async fn what_is_past_its_time_is_seen_by_nobody_and_goes_in_short_scripts() {
         assert_eq!(found, Err(Error::MessageNotFound { queue: queue() }));
     }
     let revived = store.revive(queue(), Selection::Oldest(5), When::Now).await;
-    assert_eq!(revived, Ok(Swept::default()), "they are none of the oldest");
+    assert_eq!(revived, Ok(BulkOutcome::default()), "they are none of the oldest");
     assert!(size(&server, "g") > 0, "all of this has left some");
     store.beat_for_test().await.unwrap();
     let sizes = ["g", "h", "K", "S", "B"].map(|name| size(&server, name));

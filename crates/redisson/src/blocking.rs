@@ -35,7 +35,7 @@ impl Default for Blocking {
 }
 
 /// A connection for exclusive use. Dropping it during a wait closes the connection.
-pub(super) struct Seat<'a> {
+pub(super) struct BlockedSlot<'a> {
     blocking: &'a Blocking,
     connection: MultiplexedConnection,
     _seat: SemaphorePermit<'a>,
@@ -58,7 +58,7 @@ impl Blocking {
     }
 
     /// Returns a connection to wait on, or `None` if all are in use until `until_ms`.
-    pub(super) async fn sit(&self, link: &Link, until_ms: u64) -> RedisResult<Option<Seat<'_>>> {
+    pub(super) async fn sit(&self, link: &Link, until_ms: u64) -> RedisResult<Option<BlockedSlot<'_>>> {
         let seat = tokio::time::timeout(self.left(until_ms), self.seats.acquire()).await;
         let Ok(seat) = seat else { return Ok(None) };
         let seat = seat.expect("it is never closed");
@@ -67,7 +67,7 @@ impl Blocking {
             Some(connection) => connection,
             None => link.connect().await?,
         };
-        Ok(Some(Seat { blocking: self, connection, _seat: seat }))
+        Ok(Some(BlockedSlot { blocking: self, connection, _seat: seat }))
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<MultiplexedConnection>> {
@@ -75,7 +75,7 @@ impl Blocking {
     }
 }
 
-impl Seat<'_> {
+impl BlockedSlot<'_> {
     /// Sends a command whose last argument is its timeout: the time until `until_ms`, but at least a millisecond, since
     /// zero would block forever.
     pub(super) async fn wait<T: FromRedisValue>(

@@ -9,7 +9,7 @@
 //! count, and it is forgotten a day after the last failure.
 
 use dwell_model::{Invalid, Setting, Timestamp};
-use dwell_redis::{Kind, Link};
+use dwell_redis::{AddressKind, Link};
 use redis::{RedisResult, Value};
 
 use super::blocking::Blocking;
@@ -267,7 +267,7 @@ impl Consumer {
     /// Waits until a payload is in the inbox, which another consumer may empty first, or until `until_ms`.
     async fn wait(&self, until_ms: u64) -> Result<(), Error> {
         let soon_ms = until_ms.min(self.blocking.now_ms() + ASK_MS);
-        if self.link.address().kind() == Kind::Cluster {
+        if self.link.address().kind() == AddressKind::Cluster {
             tokio::time::sleep(self.blocking.left(soon_ms)).await;
             return Ok(());
         }

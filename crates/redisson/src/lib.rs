@@ -34,9 +34,9 @@ mod script;
 pub mod testing;
 
 pub use consumer::{Claimed, Consumer, DEFAULT_MAX_ATTEMPTS, DeadLetter, INBOX_MS, Settled};
-pub use doctor::{Doctor, DoctorOptions, Finding, Fix, Kind as FindingKind, Report};
+pub use doctor::{Doctor, DoctorOptions, Finding, FindingKind, Fix, Report};
 pub use element::{Element, Layout, Undecodable, decode as decode_element, encode as encode_element};
 pub use error::Error;
 pub use keys::Keys;
-pub use mover::{Event, Mended, Moved, Mover, MoverOptions};
+pub use mover::{Event, Mended, MoveResult, Mover, MoverOptions};
 pub use queue::{Debounced, DelayedQueue, Offered, REMEMBER_MS, SetAside, When};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dwell_redis::{Kind, Link};
+use dwell_redis::{AddressKind, Link};
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 
 use super::error::Error;
@@ -47,7 +47,7 @@ impl Script {
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
         // A read-only call needs no lane.
-        let mut lane = self.changes.then(|| Lane::enter(link, of));
+        let mut lane = self.changes.then(|| NumberedCaller::enter(link, of));
         let (mut keys, mut arguments) = (keys.to_vec(), arguments.to_vec());
         if let Some(lane) = &lane {
             keys.push(of.answer(&lane.name()));
@@ -108,7 +108,7 @@ impl Script {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
-        let may_be_done = self.changes && link.address().kind() == Kind::Cluster;
+        let may_be_done = self.changes && link.address().kind() == AddressKind::Cluster;
         let answer = self.run(link, keys, arguments).await;
         answer.map_err(|error| if may_be_done { of_cluster(error) } else { error })
     }
@@ -167,11 +167,11 @@ static CALLS: AtomicU64 = AtomicU64::new(1);
 const DOUBT: u8 = b'!';
 /// The maximum number of such lanes that are remembered.
 const DOUBTFUL: usize = 1_024;
-static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
+static LANES: LazyLock<Mutex<CallerPool>> = LazyLock::new(Mutex::default);
 
 /// The idle lanes, and the number of lanes: the maximum number of concurrent calls so far.
 #[derive(Default)]
-struct Lanes {
+struct CallerPool {
     free: Vec<u32>,
     /// Lanes with a call that may still be in flight, with the queue and Redis it was sent to.
     ///
@@ -181,7 +181,7 @@ struct Lanes {
 }
 
 /// A lane in exclusive use by one call.
-struct Lane<'a> {
+struct NumberedCaller<'a> {
     number: u32,
     link: &'a Link,
     of: &'a Keys,
@@ -191,8 +191,8 @@ struct Lane<'a> {
     has_ended: bool,
 }
 
-impl<'a> Lane<'a> {
-    fn enter(link: &'a Link, of: &'a Keys) -> Lane<'a> {
+impl<'a> NumberedCaller<'a> {
+    fn enter(link: &'a Link, of: &'a Keys) -> NumberedCaller<'a> {
         let mut lanes = lanes();
         let doubtful = match lanes.doubtful.is_empty() {
             true => None,
@@ -208,7 +208,7 @@ impl<'a> Lane<'a> {
                 lanes.made
             }),
         };
-        Lane { number, link, of, is_doubtful: doubtful.is_some(), has_ended: false }
+        NumberedCaller { number, link, of, is_doubtful: doubtful.is_some(), has_ended: false }
     }
 
     fn name(&self) -> String {
@@ -218,7 +218,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for NumberedCaller<'_> {
     fn drop(&mut self) {
         let mut lanes = lanes();
         if (self.is_doubtful || !self.has_ended) && lanes.doubtful.len() < DOUBTFUL {
@@ -234,7 +234,7 @@ fn place(link: &Link, of: &Keys) -> String {
     format!("{} {}", link.address(), of.answer(""))
 }
 
-fn lanes() -> MutexGuard<'static, Lanes> {
+fn lanes() -> MutexGuard<'static, CallerPool> {
     LANES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

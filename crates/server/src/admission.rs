@@ -26,8 +26,8 @@ use tokio::time::timeout;
 
 pub(crate) use self::bring::NoRoom;
 use self::names::Beyond;
-pub(crate) use self::names::{FREE_NAMES, Names};
-use crate::pace::Pace;
+pub(crate) use self::names::{ConnectionNames, FREE_NAMES};
+use crate::arrival_rate::ArrivalRate;
 use crate::present::Present;
 
 /// The maximum size of a small body: each connection holds as much in memory anyway.
@@ -43,8 +43,8 @@ pub(crate) const PRESSED: Duration = Duration::from_secs(1);
 const PRESSED_RATE: u64 = 256 * 1024;
 
 /// The rate limit from `now_ms` on of what holds room while others wait for it.
-pub(crate) fn pressed_pace(now_ms: u64) -> Pace {
-    Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, now_ms)
+pub(crate) fn pressed_pace(now_ms: u64) -> ArrivalRate {
+    ArrivalRate::new(PRESSED.as_millis() as u64, PRESSED_RATE, now_ms)
 }
 
 /// The accounting of held bytes.
@@ -64,7 +64,7 @@ pub(crate) struct Memory {
 
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ReservedBytes {
     memory: Arc<Memory>,
     bytes: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Held {
 /// Room for a body that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct Growing {
-    held: Held,
+    held: ReservedBytes,
     /// The maximum length of the body.
     most: usize,
 }
@@ -95,9 +95,9 @@ impl Memory {
     }
 
     /// Counts bytes that are in memory already.
-    pub(crate) fn add(self: &Arc<Memory>, bytes: u64) -> Held {
+    pub(crate) fn add(self: &Arc<Memory>, bytes: u64) -> ReservedBytes {
         self.held.fetch_add(bytes, Ordering::AcqRel);
-        Held { memory: Arc::clone(self), bytes }
+        ReservedBytes { memory: Arc::clone(self), bytes }
     }
 
     /// The maximum bytes of one answer, unless a single message has more.
@@ -116,11 +116,11 @@ impl Memory {
     }
 
     /// Room for one message before its length is known, with bodies of at most `most` bytes: for calls that cannot be
-    /// abandoned once they are made. What it holds afterwards has to be [set](Held::resize).
+    /// abandoned once they are made. What it holds afterwards has to be [set](ReservedBytes::resize).
     ///
     /// # Errors
     /// [`NoRoom`], if there is none in time.
-    pub(crate) async fn set_aside(self: &Arc<Memory>, most: usize) -> Result<Held, NoRoom> {
+    pub(crate) async fn set_aside(self: &Arc<Memory>, most: usize) -> Result<ReservedBytes, NoRoom> {
         let mut held = self.add(0);
         let bytes = most.min(self.answer_bytes()) as u64;
         timeout(self.patience, held.grow(bytes)).await.map_err(|_| NoRoom)?;
@@ -140,7 +140,7 @@ impl Memory {
     }
 }
 
-impl Held {
+impl ReservedBytes {
     /// The number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -157,7 +157,7 @@ impl Held {
     }
 
     /// Takes over what `other` holds.
-    pub(crate) fn absorb(&mut self, mut other: Held) {
+    pub(crate) fn absorb(&mut self, mut other: ReservedBytes) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
@@ -194,7 +194,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.memory.held.fetch_sub(self.bytes, Ordering::AcqRel);
         self.memory.freed.notify_one();
@@ -216,7 +216,7 @@ impl Growing {
         timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
     }
 
-    /// Waits until there is room for what is made of the bytes that have arrived: see [`Held::room`].
+    /// Waits until there is room for what is made of the bytes that have arrived: see [`ReservedBytes::room`].
     pub(crate) async fn room(&mut self) -> Result<(), NoRoom> {
         self.held.room().await
     }
@@ -232,7 +232,7 @@ impl Growing {
     pub(crate) fn split(&mut self, come: usize) -> Growing {
         let bytes = if come < SMALL { 0 } else { self.held.bytes.min(come as u64) };
         self.held.bytes -= bytes;
-        Growing { held: Held { memory: Arc::clone(&self.held.memory), bytes }, most: self.most }
+        Growing { held: ReservedBytes { memory: Arc::clone(&self.held.memory), bytes }, most: self.most }
     }
 
     /// The number of held bytes.
@@ -251,7 +251,7 @@ impl Growing {
     }
 
     /// Keeps what is held by now.
-    pub(crate) fn into_held(self) -> Held {
+    pub(crate) fn into_held(self) -> ReservedBytes {
         self.held
     }
 }

@@ -30,6 +30,7 @@
 //! The protocols are documented in `docs/http.md` and `docs/beanstalkd.md`.
 
 mod admission;
+mod arrival_rate;
 mod beanstalkd;
 mod config;
 mod delivery;
@@ -42,7 +43,6 @@ mod listener;
 mod metrics;
 mod openapi;
 mod opening;
-mod pace;
 mod page;
 mod present;
 mod query;
@@ -57,8 +57,8 @@ const MOST_NAMES: usize = 1_024;
 
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
-    HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
-    ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
+    HttpConfig, LayeredValue, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig,
+    RedissonConfig, ServerConfig, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
 pub use delivery::{
     Delivery, DeliveryError, LaneConfig, SchedulesError, SinkConfig, SinkKind, WebhookConfig, WebhookGoal,

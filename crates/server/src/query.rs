@@ -7,7 +7,7 @@ use std::str::FromStr;
 use dwell_model::{AttemptLimit, Invalid, parse_duration_ms};
 use percent_encoding::percent_decode_str;
 
-use crate::http::{Problem, Refusal};
+use crate::http::{HttpRefusal, Problem};
 
 /// A query's parameters. Handlers take out those that they know, then call [`Query::finish`].
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Query {
         let Some((name, _)) = self.pairs.first() else { return Ok(()) };
         let known = if self.asked.is_empty() { "none".to_owned() } else { self.asked.join(", ") };
         Err(Problem::new(
-            Refusal::UnknownParameter,
+            HttpRefusal::UnknownParameter,
             format!("there is no parameter '{}' here; known are: {known}", short(name)),
         ))
     }
@@ -139,14 +139,13 @@ impl Query {
 
 fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced)
-        .decode_utf8()
-        .map(|text| text.into_owned())
-        .map_err(|_| Problem::new(Refusal::MalformedRequest, "the query is not UTF-8 once percent-decoded"))
+    percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned()).map_err(|_| {
+        Problem::new(HttpRefusal::MalformedRequest, "the query is not UTF-8 once percent-decoded")
+    })
 }
 
 fn invalid(name: &str, reason: impl Display) -> Problem {
-    Problem::new(Refusal::InvalidParameter, format!("parameter '{name}': {reason}"))
+    Problem::new(HttpRefusal::InvalidParameter, format!("parameter '{name}': {reason}"))
 }
 
 /// The first 80 characters, so that an answer never repeats a megabyte.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dwell_model::{MessageId, QueueName, SettingChange};
 use dwell_store::{
-    Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
+    Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
 };
 
 /// A store with this check.
@@ -101,12 +101,12 @@ impl Store for Guarded {
         self.0.configure(queue, changes).await
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         check(&queue)?;
         self.0.revive(queue, which, when).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         check(&queue)?;
         self.0.discard(queue, which).await
     }

@@ -19,7 +19,7 @@ use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::{ApplyError, Configured, QueueConfig, ServerConfig};
 use crate::delivery::Delivery;
-use crate::http::{self, Ailment, App, Hosts, Walks};
+use crate::http::{self, App, Hosts, LastFailure, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::reserved::Guarded;
@@ -51,7 +51,7 @@ struct Http {
 /// A listener for beanstalkd's protocol, and what its connections share.
 struct Beanstalkd {
     bound: Bound,
-    shared: Arc<beanstalkd::Shared>,
+    shared: Arc<beanstalkd::BeanstalkdShared>,
 }
 
 /// A server with open listeners.
@@ -181,8 +181,15 @@ impl Server {
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock), Arc::clone(&metrics));
             let memory = Arc::clone(&memory);
-            let shared =
-                beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics, memory);
+            let shared = beanstalkd::BeanstalkdShared::new(
+                store,
+                config,
+                clock,
+                returns,
+                draining.clone(),
+                metrics,
+                memory,
+            );
             Beanstalkd { bound, shared: Arc::new(shared) }
         });
         let bound = listeners.http;
@@ -190,7 +197,7 @@ impl Server {
         let hosts = Hosts::new(bound.address.port(), &config_http.hosts);
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
-        let ailment = Ailment::default();
+        let ailment = LastFailure::default();
         let app = App {
             store,
             live,

@@ -172,16 +172,18 @@ fn perform(command: Command) -> io::Result<bool> {
             Ok(true)
         }
         Command::Load { lines, kills, seed, dwell } => {
-            load::run(&load::Wish { lines, kills, seed, dwell: dwell.find()? })
+            load::run(&load::LoadOptions { lines, kills, seed, dwell: dwell.find()? })
         }
         Command::Kill { rounds, seed, spare, protocol, dwell } => {
-            kill::run(&kill::Wish { rounds, seed, spare, protocol, dwell: dwell.find()? })
+            kill::run(&kill::KillOptions { rounds, seed, spare, protocol, dwell: dwell.find()? })
         }
         Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
         Command::Squeeze { seed: Some(seed), write: Some(write), .. } => Ok(run::squeeze_one(seed, write)),
         Command::Squeeze { seeds, first, .. } => Ok(run::squeeze_all(first, seeds)),
-        Command::Stress { seconds, rounds, seed } => stress::run(stress::Wish { seconds, rounds, seed }),
+        Command::Stress { seconds, rounds, seed } => {
+            stress::run(stress::StressOptions { seconds, rounds, seed })
+        }
         Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
     }
 }

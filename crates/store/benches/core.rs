@@ -122,8 +122,8 @@ fn main() {
     let bury = Action::Bury { reason: None, priority: None };
     bench.measure("take and bury", messages - 1, |b| b.take_and(&queue, messages - 1, &bury));
     bench.measure("revive all", messages - 1, |b| {
-        let sweeping = b.core.revive(&queue, Selection::All, When::Now, b.now, &mut NoLog);
-        b.core.finish(sweeping.expect("it can be"), b.now, &mut NoLog).expect("it can be");
+        let progress = b.core.revive(&queue, Selection::All, When::Now, b.now, &mut NoLog);
+        b.core.finish(progress.expect("it can be"), b.now, &mut NoLog).expect("it can be");
     });
     drop(bench);
 

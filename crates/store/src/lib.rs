@@ -27,9 +27,9 @@ pub use contained::contained;
 #[doc(hidden)]
 pub use contract::delegated;
 pub use contract::{
-    Action, Blocking, Cancelled, DeathCounts, Delivery, DiscardCounts, Forecast, LeaseRef, LeaseTerms,
-    OnConflict, Page, Put, PutAnswer, PutDigest, PutOutcome, QueueDeaths, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
+    Action, Blocking, BulkOutcome, Cancelled, DeathCounts, Delivery, DiscardCounts, Forecast, LeaseRef,
+    LeaseTerms, OnConflict, Page, Put, PutAnswer, PutDigest, PutOutcome, QueueDeaths, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, StateCounts, Store, Take, Target, When,
 };
 pub use error::Error;
 /// Implemented by [`Jobs`].

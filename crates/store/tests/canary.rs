@@ -15,12 +15,12 @@ use dwell_model::{
     SettingChange, Standing, State, StateKind, Timestamp,
 };
 use dwell_store::conformance::scenario::{
-    cap, change, expire, inspect, key, lease, restart, retention, settle, store, token, wait,
+    cap, change, expire, idempotency, inspect, key, lease, restart, retention, settle, store, wait,
 };
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
-    Action, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put, PutAnswer,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Action, BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, OnConflict, Page, Put,
+    PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
     delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
@@ -66,7 +66,7 @@ enum Fault {
 }
 
 /// A correct store behind one fault.
-struct Broken {
+struct FaultyStore {
     sound: Arc<dyn Store>,
     clock: ManualClock,
     fault: Fault,
@@ -74,7 +74,7 @@ struct Broken {
     tokens: Mutex<HashMap<MessageId, LeaseToken>>,
 }
 
-impl Broken {
+impl FaultyStore {
     fn has(&self, fault: Fault) -> bool {
         self.fault == fault
     }
@@ -155,7 +155,7 @@ impl Broken {
 }
 
 #[async_trait]
-impl Store for Broken {
+impl Store for FaultyStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         let mut broken = Vec::new();
         for mut put in puts {
@@ -296,7 +296,7 @@ impl Store for Broken {
         Ok(queues.into_iter().map(|stats| self.hidden(stats)).collect())
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.sound.revive(queue, which, self.delayed(when)).await
     }
 
@@ -319,15 +319,19 @@ impl Store for Broken {
 
 struct BrokenHarness {
     sound: MemoryHarness,
-    broken: Arc<Broken>,
+    broken: Arc<FaultyStore>,
     limits: Limits,
 }
 
 impl BrokenHarness {
     fn open(fault: Fault, limits: Limits) -> BrokenHarness {
         let sound = MemoryHarness::open(limits.clone());
-        let broken =
-            Arc::new(Broken { sound: sound.store(), clock: sound.clock(), fault, tokens: Mutex::default() });
+        let broken = Arc::new(FaultyStore {
+            sound: sound.store(),
+            clock: sound.clock(),
+            fault,
+            tokens: Mutex::default(),
+        });
         BrokenHarness { sound, broken, limits }
     }
 }
@@ -388,7 +392,7 @@ fn a_delay_too_long_by_a_millisecond_is_noticed() {
 fn a_forgotten_token_is_noticed() {
     noticed(
         Fault::ForgetsTokens,
-        token::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+        idempotency::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
     );
 }
 

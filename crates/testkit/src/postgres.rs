@@ -12,7 +12,7 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::{Kept, send_signal};
+use crate::process::{KilledOnDrop, send_signal};
 use crate::{free_port, until};
 
 /// The versions in Debian's folders, tried from the newest down.
@@ -22,7 +22,7 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
 pub struct Server {
     port: u16,
     options: Vec<String>,
-    child: Kept,
+    child: KilledOnDrop,
     watch: Watch,
     folder: TempDir,
     user: Option<User>,
@@ -33,19 +33,19 @@ pub struct Server {
 /// It detects that when its standard input is closed.
 struct Watch {
     #[expect(dead_code, reason = "held, not read: it is killed where its work is done by others")]
-    shell: Kept,
+    shell: KilledOnDrop,
     #[expect(dead_code, reason = "held, not read")]
     input: ChildStdin,
 }
 
 impl Watch {
-    fn over(server: &Kept, signal: &str, folder: &Path) -> Watch {
+    fn over(server: &KilledOnDrop, signal: &str, folder: &Path) -> Watch {
         let mut command = Command::new("sh");
         // The pause lets the server, which was asked to stop, exit before its folder is removed.
         let script = "cat >/dev/null; kill -$1 $0 2>/dev/null && sleep 1; rm -rf \"$2\"";
         command.args(["-c", script, &server.0.id().to_string(), signal]).arg(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut shell = Kept(command.spawn().expect("there is a shell"));
+        let mut shell = KilledOnDrop(command.spawn().expect("there is a shell"));
         let input = shell.0.stdin.take().expect("it is piped");
         Watch { shell, input }
     }
@@ -190,7 +190,7 @@ impl Drop for Server {
 /// Needs `pgbouncer`.
 pub struct Bouncer {
     port: u16,
-    _child: Kept,
+    _child: KilledOnDrop,
     _watch: Watch,
     _folder: TempDir,
 }
@@ -218,7 +218,7 @@ impl Bouncer {
             }
             command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let started = command.spawn();
-            let mut child = Kept(started.unwrap_or_else(|error| {
+            let mut child = KilledOnDrop(started.unwrap_or_else(|error| {
                 panic!("pgbouncer cannot be started ({error}): apt-get install pgbouncer")
             }));
             let mut has_ended = false;
@@ -241,7 +241,7 @@ impl Bouncer {
 }
 
 /// Starts a server and waits until it accepts connections; `None` if it has exited.
-fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<Kept> {
+fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<KilledOnDrop> {
     let mut server = command("postgres", user);
     server.arg("-D").arg(data);
     let settings = [
@@ -257,7 +257,7 @@ fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Opti
     }
     let log = fs::File::create(data.join("server.log")).expect("a file can be made");
     server.args(options).current_dir(data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    let mut child = Kept(server.spawn().unwrap_or_else(|error| panic!("{server:?}: {error}")));
+    let mut child = KilledOnDrop(server.spawn().unwrap_or_else(|error| panic!("{server:?}: {error}")));
     let mut has_ended = false;
     until("a server takes connections", || {
         has_ended = matches!(child.0.try_wait(), Ok(Some(_)));

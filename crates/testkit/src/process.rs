@@ -11,9 +11,9 @@ use crate::PATIENCE;
 
 /// A child process that is killed and awaited on drop.
 #[derive(Debug)]
-pub struct Kept(pub Child);
+pub struct KilledOnDrop(pub Child);
 
-impl Kept {
+impl KilledOnDrop {
     /// Kills it with SIGKILL and waits for its exit. It may have exited before.
     pub fn kill(&mut self) {
         self.0.kill().expect("a child can be killed");
@@ -21,7 +21,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // It may already have exited, and then there is nothing to do.
         let _ = self.0.kill();
@@ -77,7 +77,7 @@ pub(crate) fn json(line: &str) -> Value {
 /// A running command.
 #[derive(Debug)]
 pub struct Running {
-    child: Kept,
+    child: KilledOnDrop,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
 }
@@ -94,7 +94,7 @@ impl Running {
     pub fn fed(mut command: Command, parts: Receiver<Vec<u8>>) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn();
-        let mut child = Kept(started.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        let mut child = KilledOnDrop(started.unwrap_or_else(|error| panic!("{command:?}: {error}")));
         let mut stdin = child.0.stdin.take().expect("it is piped");
         // A command that does not read its input closes it.
         thread::spawn(move || parts.iter().try_for_each(|part| stdin.write_all(&part)));
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_child_ends_with_whoever_keeps_it() {
-        let kept = Kept(Command::new("sleep").arg("600").spawn().expect("there is a sleep"));
+        let kept = KilledOnDrop(Command::new("sleep").arg("600").spawn().expect("there is a sleep"));
         let pid = kept.0.id();
         assert!(memory_bytes(pid, "VmRSS").expect("it runs") > 0);
         drop(kept);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use serde_json::Value;
 
 use crate::PATIENCE;
-use crate::process::{Kept, Ran, json, lines, run_with, send_signal};
+use crate::process::{KilledOnDrop, Ran, json, lines, run_with, send_signal};
 
 /// A command that runs the `dwell` binary at `program`, without the environment variables that configure it.
 pub fn dwell(program: impl AsRef<OsStr>) -> Command {
@@ -26,7 +26,7 @@ pub fn dwell(program: impl AsRef<OsStr>) -> Command {
 /// A running `dwell serve`.
 #[derive(Debug)]
 pub struct Server {
-    child: Kept,
+    child: KilledOnDrop,
     program: OsString,
     lines: Receiver<String>,
     /// Its first line of output, printed when it starts to serve.
@@ -43,7 +43,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let program = command.get_program().to_owned();
         let started = command.spawn();
-        let mut child = Kept(started.map_err(|error| {
+        let mut child = KilledOnDrop(started.map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", program.to_string_lossy()))
         })?);
         let lines = lines(child.0.stdout.take().expect("it is piped"));

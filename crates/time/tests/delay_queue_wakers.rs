@@ -291,7 +291,7 @@ fn a_put_that_is_kept_and_not_polled_delays_another_once() {
     queue.put(1, Duration::ZERO).unwrap();
     let mut kept = queue.put_async(2, Duration::ZERO);
     assert!(poll_with(&mut kept, Count::default()).is_pending());
-    let (mut next, count) = (queue.put_async(3, Duration::ZERO), Arc::new(Told::default()));
+    let (mut next, count) = (queue.put_async(3, Duration::ZERO), Arc::new(SendingWaker::default()));
     let told = count.told();
     assert!(poll_by(&mut next, &count).is_pending());
     assert_eq!(queue.poll(), Some(1));
@@ -301,9 +301,9 @@ fn a_put_that_is_kept_and_not_polled_delays_another_once() {
 
 /// A waker that sends to a channel.
 #[derive(Default)]
-struct Told(Mutex<Option<Sender<()>>>);
+struct SendingWaker(Mutex<Option<Sender<()>>>);
 
-impl Told {
+impl SendingWaker {
     fn told(&self) -> Receiver<()> {
         let (tell, told) = mpsc::channel();
         *self.0.lock().unwrap() = Some(tell);
@@ -311,7 +311,7 @@ impl Told {
     }
 }
 
-impl Wake for Told {
+impl Wake for SendingWaker {
     fn wake(self: Arc<Self>) {
         let _ = self.0.lock().unwrap().as_ref().map(|tell| tell.send(()));
     }
@@ -430,7 +430,7 @@ fn a_waker_that_blocks_when_dropped_leaves_its_leader_with_a_timer() {
         (pending, second)
     });
     begun.recv_timeout(PATIENCE).expect("its old waker is dropped");
-    let waker = Arc::new(Told::default());
+    let waker = Arc::new(SendingWaker::default());
     let told = waker.told();
     assert!(poll_by(&mut first, &waker).is_pending());
     assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "the leader's timer has rung, and it was not back");

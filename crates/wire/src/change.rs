@@ -236,9 +236,9 @@ pub struct Swept {
 
 impl Swept {
     /// The outcome, as the store behind the server at the address `server` reports it.
-    pub fn into_swept(self, server: &str) -> dwell_store::Swept {
+    pub fn into_swept(self, server: &str) -> dwell_store::BulkOutcome {
         let refused = |one: RefusedOne| (one.id, one.error.into_error(server));
-        dwell_store::Swept {
+        dwell_store::BulkOutcome {
             done: self.done,
             refused: self.refused.into_iter().map(refused).collect(),
             refused_in_all: self.refused_in_all,
@@ -246,8 +246,8 @@ impl Swept {
     }
 }
 
-impl From<&dwell_store::Swept> for Swept {
-    fn from(swept: &dwell_store::Swept) -> Swept {
+impl From<&dwell_store::BulkOutcome> for Swept {
+    fn from(swept: &dwell_store::BulkOutcome) -> Swept {
         let refused =
             |(id, error): &(MessageId, dwell_store::Error)| RefusedOne { id: *id, error: error.into() };
         Swept {

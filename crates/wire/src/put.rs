@@ -6,7 +6,7 @@ use std::fmt;
 
 use dwell_model::{AttemptLimit, DEFAULT_PRIORITY, Headers, Invalid, MessageId, Timestamp};
 #[cfg(feature = "schema")]
-use dwell_model::{Key, PutToken, QueueName};
+use dwell_model::{IdempotencyKey, Key, QueueName};
 use dwell_store::{OnConflict, Put};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

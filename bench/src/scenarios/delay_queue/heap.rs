@@ -10,13 +10,13 @@ use super::fill::Queue;
 use crate::stopwatch::Stopwatch;
 
 #[derive(Default)]
-struct State {
+struct HeapState {
     heap: BinaryHeap<Reverse<(u64, u64, u64)>>,
     sequence: u64,
 }
 
 pub(super) struct Heap {
-    state: Mutex<State>,
+    state: Mutex<HeapState>,
     changed: Condvar,
     watch: Stopwatch,
 }
@@ -75,7 +75,7 @@ impl Heap {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HeapState> {
         self.state.lock().expect("nobody panics under the lock")
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dwell_model::QueueName;
 
-use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
+use super::peer::{ItemAnswer, Peer, PeerConnection, TakeAnswer, TakenMessage, sent_us};
 use crate::exit::{Exit, Failure};
 
 /// The timeout of a reply, in addition to the wait of a reserve.
@@ -156,7 +156,7 @@ impl BeanstalkdWire {
     }
 
     /// Reserves at most `max` jobs; waits `wait_s` seconds for the first.
-    fn reserve(&mut self, max: usize, wait_s: u64) -> Result<Vec<Taken<u64>>, Failure> {
+    fn reserve(&mut self, max: usize, wait_s: u64) -> Result<Vec<TakenMessage<u64>>, Failure> {
         let mut commands = format!("reserve-with-timeout {wait_s}\r\n");
         commands.push_str(&"reserve-with-timeout 0\r\n".repeat(max.saturating_sub(1)));
         self.send(commands.as_bytes())?;
@@ -167,7 +167,7 @@ impl BeanstalkdWire {
             match words.as_slice() {
                 ["RESERVED", number, len] => {
                     let (Ok(held), Ok(len)) = (number.parse(), len.parse()) else { return Err(odd(&line)) };
-                    taken.push(Taken { sent_us: sent_us(&self.bytes(len)?), held });
+                    taken.push(TakenMessage { sent_us: sent_us(&self.bytes(len)?), held });
                 }
                 ["TIMED_OUT" | "DEADLINE_SOON"] => {}
                 _ => return Err(odd(&line)),
@@ -202,7 +202,7 @@ fn odd(reply: &str) -> Failure {
 }
 
 /// A transient error is the job's; any other ends the bench.
-fn answer(line: &str, good: &str) -> Result<Answer, Failure> {
+fn answer(line: &str, good: &str) -> Result<ItemAnswer, Failure> {
     match line.split(' ').next() {
         Some(word) if word == good => Ok(Ok(())),
         // beanstalkd had no memory to make it ready, and keeps it buried.
@@ -215,10 +215,10 @@ fn answer(line: &str, good: &str) -> Result<Answer, Failure> {
     }
 }
 
-impl Wire for BeanstalkdWire {
+impl PeerConnection for BeanstalkdWire {
     type Held = u64;
 
-    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure> {
+    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<ItemAnswer>, Failure> {
         let mut commands = Vec::new();
         for body in &bodies {
             let line = format!("put {PRIORITY} {} {TTR_S} {}\r\n", delay_ms / 1_000, body.len());
@@ -234,7 +234,7 @@ impl Wire for BeanstalkdWire {
         self.reserve(max, WAIT_S).map(Ok)
     }
 
-    fn ack(&mut self, held: Vec<u64>) -> Result<Vec<Answer>, Failure> {
+    fn ack(&mut self, held: Vec<u64>) -> Result<Vec<ItemAnswer>, Failure> {
         let commands: String = held.iter().map(|number| format!("delete {number}\r\n")).collect();
         self.send(commands.as_bytes())?;
         held.iter().map(|_| answer(self.line()?, "DELETED")).collect()

@@ -3,7 +3,7 @@
 use dwell_model::{QueueName, Receipt, Setting, SettingChange};
 use dwell_store::{Action, Error, Put, Settle, Take};
 
-use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
+use super::peer::{ItemAnswer, Peer, PeerConnection, TakeAnswer, TakenMessage, sent_us};
 use crate::access::Server;
 use crate::command::Context;
 use crate::exit::Failure;
@@ -99,7 +99,7 @@ fn refused(error: Error) -> Result<String, Failure> {
     }
 }
 
-fn answers<T>(answers: Vec<Result<T, Error>>) -> Result<Vec<Answer>, Failure> {
+fn answers<T>(answers: Vec<Result<T, Error>>) -> Result<Vec<ItemAnswer>, Failure> {
     let answer = |answer: Result<T, Error>| match answer {
         Ok(_) => Ok(Ok(())),
         Err(error) => refused(error).map(Err),
@@ -107,10 +107,10 @@ fn answers<T>(answers: Vec<Result<T, Error>>) -> Result<Vec<Answer>, Failure> {
     answers.into_iter().map(answer).collect()
 }
 
-impl Wire for HttpWire {
+impl PeerConnection for HttpWire {
     type Held = Receipt;
 
-    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure> {
+    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<ItemAnswer>, Failure> {
         let put = |body| {
             let put = Put::new(self.queue.clone(), body);
             if delay_ms == 0 { put } else { put.after_ms(delay_ms) }
@@ -124,7 +124,7 @@ impl Wire for HttpWire {
             Take { lease_ms: Some(LEASE_MS), ..Take::from(self.queue.clone()).max(max).wait_ms(WAIT_MS) };
         match self.client.take(take) {
             Ok(deliveries) => {
-                let taken = deliveries.into_iter().map(|delivery| Taken {
+                let taken = deliveries.into_iter().map(|delivery| TakenMessage {
                     sent_us: sent_us(&delivery.message.body),
                     held: delivery.receipt,
                 });
@@ -134,7 +134,7 @@ impl Wire for HttpWire {
         }
     }
 
-    fn ack(&mut self, held: Vec<Receipt>) -> Result<Vec<Answer>, Failure> {
+    fn ack(&mut self, held: Vec<Receipt>) -> Result<Vec<ItemAnswer>, Failure> {
         let settles: Vec<Settle> =
             held.into_iter().map(|receipt| Settle { receipt, action: Action::Ack }).collect();
         answers(self.client.settle(settles))

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::report::{count, percentile, us};
-use super::tally::Tally;
+use super::tally::BenchCounters;
 
 pub(super) struct Live {
     bar: ProgressBar,
@@ -21,7 +21,7 @@ impl Live {
     }
 
     /// Redraws the line.
-    pub(super) fn show(&self, tally: &Tally) {
+    pub(super) fn show(&self, tally: &BenchCounters) {
         if self.on_terminal {
             self.bar.set_message(line(tally));
             self.bar.tick();
@@ -34,7 +34,7 @@ impl Live {
     }
 }
 
-fn line(tally: &Tally) -> String {
+fn line(tally: &BenchCounters) -> String {
     let seconds = (tally.now_us() as f64 / 1e6).max(0.001);
     let counts = tally.counts();
     let per_s = |messages: u64| count((messages as f64 / seconds) as u64);

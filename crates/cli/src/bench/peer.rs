@@ -5,10 +5,10 @@ use dwell_model::QueueName;
 use crate::exit::Failure;
 
 /// The result of an item: done, or refused for now with this code.
-pub(super) type Answer = Result<(), String>;
+pub(super) type ItemAnswer = Result<(), String>;
 
 /// A message that was taken.
-pub(super) struct Taken<H> {
+pub(super) struct TakenMessage<H> {
     /// The time at which it was sent, from its body; `None` if it is not one of the bench.
     pub(super) sent_us: Option<u64>,
     /// What acks it.
@@ -17,7 +17,7 @@ pub(super) struct Taken<H> {
 
 /// A server, and a queue of it.
 pub(super) trait Peer: Sync {
-    type Wire: Wire;
+    type Wire: PeerConnection;
 
     /// The protocol's name, and the server's address.
     fn protocol(&self) -> &'static str;
@@ -35,20 +35,20 @@ pub(super) trait Peer: Sync {
 }
 
 /// The taken messages, or the code of a transient refusal.
-pub(super) type TakeAnswer<Held> = Result<Vec<Taken<Held>>, String>;
+pub(super) type TakeAnswer<Held> = Result<Vec<TakenMessage<Held>>, String>;
 
 /// A connection to a server. A failure ends the bench; a transient refusal does not.
-pub(super) trait Wire: Send {
+pub(super) trait PeerConnection: Send {
     type Held: Send;
 
     /// Puts a message for each body, with this delay.
-    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure>;
+    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<ItemAnswer>, Failure>;
 
     /// Takes messages; waits a moment for the first.
     fn take(&mut self, max: usize) -> Result<TakeAnswer<Self::Held>, Failure>;
 
     /// Acks taken messages.
-    fn ack(&mut self, held: Vec<Self::Held>) -> Result<Vec<Answer>, Failure>;
+    fn ack(&mut self, held: Vec<Self::Held>) -> Result<Vec<ItemAnswer>, Failure>;
 }
 
 /// The number of digits of the time at which a message was sent; the minimum length of a body.

@@ -7,16 +7,16 @@ use dwell_model::format_duration_ms;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::Wish;
+use super::BenchOptions;
 use super::peer::Peer;
-use super::tally::{Done, Tally};
+use super::tally::{BenchCounters, Done};
 use crate::command::{Context, Outcome};
 use crate::exit::Exit;
 use crate::human::{BAD, FAINT, PLAIN, STRONG};
 use crate::table::{self, Cell};
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     protocol: &'static str,
     server: String,
     queue: String,
@@ -28,11 +28,11 @@ pub(super) struct Report {
     rate: Option<u32>,
     /// Whether it was stopped early.
     interrupted: bool,
-    put: Row,
+    put: WorkRow,
     #[serde(skip_serializing_if = "Option::is_none")]
-    take: Option<Row>,
+    take: Option<WorkRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ack: Option<Row>,
+    ack: Option<WorkRow>,
     /// Transient refusals, by code.
     refused: BTreeMap<String, u64>,
     /// Messages that were in the queue at the end, and were removed; and those that could not be.
@@ -42,7 +42,7 @@ pub(super) struct Report {
 
 /// One kind of operation: count, rate, and latency of a call; for takes, the lateness of messages.
 #[derive(Debug, Serialize)]
-struct Row {
+struct WorkRow {
     messages: u64,
     per_s: f64,
     p50_us: Option<u64>,
@@ -50,9 +50,9 @@ struct Row {
     max_us: Option<u64>,
 }
 
-impl Row {
-    fn new(done: Done, took: &Histogram<u64>) -> Row {
-        Row {
+impl WorkRow {
+    fn new(done: Done, took: &Histogram<u64>) -> WorkRow {
+        WorkRow {
             messages: done.messages,
             per_s: (done.per_s() * 10.0).round() / 10.0,
             p50_us: percentile(took, 50.0),
@@ -80,11 +80,17 @@ pub(super) fn percentile(took: &Histogram<u64>, percent: f64) -> Option<u64> {
     (!took.is_empty()).then(|| took.value_at_percentile(percent))
 }
 
-impl Report {
-    pub(super) fn new(wish: &Wish, peer: &impl Peer, tally: &Tally, removed: u64, left: u64) -> Report {
+impl BenchReport {
+    pub(super) fn new(
+        wish: &BenchOptions,
+        peer: &impl Peer,
+        tally: &BenchCounters,
+        removed: u64,
+        left: u64,
+    ) -> BenchReport {
         let counts = tally.counts();
-        let taking = |row: Row| (!wish.put_only).then_some(row);
-        Report {
+        let taking = |row: WorkRow| (!wish.put_only).then_some(row);
+        BenchReport {
             protocol: peer.protocol(),
             server: peer.address().to_owned(),
             queue: peer.queue().to_string(),
@@ -94,9 +100,9 @@ impl Report {
             delay_ms: wish.delay_ms,
             rate: wish.rate,
             interrupted: tally.is_interrupted(),
-            put: Row::new(counts.put, &counts.put_us),
-            take: taking(Row::new(counts.taken, &counts.late_us)),
-            ack: taking(Row::new(counts.acked, &counts.ack_us)),
+            put: WorkRow::new(counts.put, &counts.put_us),
+            take: taking(WorkRow::new(counts.taken, &counts.late_us)),
+            ack: taking(WorkRow::new(counts.acked, &counts.ack_us)),
             refused: counts.refused.clone(),
             removed,
             left,
@@ -110,7 +116,7 @@ impl Report {
     }
 
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Report { protocol, server, connections, batch, body_bytes, .. } = self;
+        let BenchReport { protocol, server, connections, batch, body_bytes, .. } = self;
         let due = if self.delay_ms == 0 {
             "at once".to_owned()
         } else {

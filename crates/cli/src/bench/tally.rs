@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dwell_time::Stopwatch;
 use hdrhistogram::Histogram;
 
-use super::Wish;
-use super::peer::Answer;
+use super::BenchOptions;
+use super::peer::ItemAnswer;
 use crate::exit::Failure;
 
 /// Counts of one kind of operation at one moment.
@@ -20,7 +20,7 @@ pub(super) struct Done {
 }
 
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct WorkCounts {
     pub(super) put: Done,
     pub(super) taken: Done,
     pub(super) acked: Done,
@@ -33,7 +33,7 @@ pub(super) struct Counts {
     pub(super) refused: BTreeMap<String, u64>,
 }
 
-pub(super) struct Tally {
+pub(super) struct BenchCounters {
     watch: Stopwatch,
     begun_us: AtomicU64,
     /// The number of messages that are still to be put.
@@ -41,20 +41,20 @@ pub(super) struct Tally {
     putting: AtomicUsize,
     stopped: AtomicBool,
     interrupted: AtomicBool,
-    counts: Mutex<Counts>,
+    counts: Mutex<WorkCounts>,
     failure: Mutex<Option<Failure>>,
 }
 
-impl Tally {
-    pub(super) fn new(wish: &Wish) -> Tally {
-        Tally {
+impl BenchCounters {
+    pub(super) fn new(wish: &BenchOptions) -> BenchCounters {
+        BenchCounters {
             watch: Stopwatch::start(),
             begun_us: AtomicU64::new(0),
             left: wish.messages.map(AtomicU64::new),
             putting: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
-            counts: Mutex::new(Counts::new()),
+            counts: Mutex::new(WorkCounts::new()),
             failure: Mutex::default(),
         }
     }
@@ -80,7 +80,7 @@ impl Tally {
     }
 
     /// Records the answers of a put that began at `began_us`; returns whether nothing was refused.
-    pub(super) fn put(&self, began_us: u64, answers: Vec<Answer>) -> bool {
+    pub(super) fn put(&self, began_us: u64, answers: Vec<ItemAnswer>) -> bool {
         let now_us = self.now_us();
         let mut counts = self.counts();
         counts.put_us.saturating_record(now_us.saturating_sub(began_us));
@@ -104,7 +104,7 @@ impl Tally {
     }
 
     /// Records the answers of an ack that began at `began_us`.
-    pub(super) fn acked(&self, began_us: u64, answers: Vec<Answer>) {
+    pub(super) fn acked(&self, began_us: u64, answers: Vec<ItemAnswer>) {
         let now_us = self.now_us();
         let mut counts = self.counts();
         counts.ack_us.saturating_record(now_us.saturating_sub(began_us));
@@ -127,7 +127,7 @@ impl Tally {
         self.putting.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
+    pub(super) fn counts(&self) -> MutexGuard<'_, WorkCounts> {
         // The counts are consistent after each statement that changes them.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,11 +159,11 @@ impl Tally {
     }
 }
 
-impl Counts {
-    fn new() -> Counts {
+impl WorkCounts {
+    fn new() -> WorkCounts {
         // A whole day in microseconds; longer durations count as that.
         let micros = Histogram::new_with_bounds(1, 86_400_000_000, 3).expect("the bounds are in order");
-        Counts {
+        WorkCounts {
             put: Done::default(),
             taken: Done::default(),
             acked: Done::default(),
@@ -175,7 +175,7 @@ impl Counts {
     }
 
     /// Records refusals; returns how many were done, and how many refused.
-    fn refusals(&mut self, answers: Vec<Answer>) -> (u64, u64) {
+    fn refusals(&mut self, answers: Vec<ItemAnswer>) -> (u64, u64) {
         let (mut done, mut refused) = (0, 0);
         for answer in answers {
             match answer {

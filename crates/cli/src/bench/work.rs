@@ -1,8 +1,8 @@
 //! The threads of a bench: those that put, and those that take and ack.
 
-use super::peer::{Wire, body};
-use super::tally::Tally;
-use super::{Wish, rest};
+use super::peer::{PeerConnection, body};
+use super::tally::BenchCounters;
+use super::{BenchOptions, rest};
 use crate::exit::Failure;
 
 /// The pause of a thread after a refusal, in milliseconds.
@@ -13,7 +13,7 @@ const MISSING_US: u64 = 30_000_000;
 
 /// When a thread puts, and how many messages, so that all threads together keep a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Pace {
+struct PutRate {
     batch: usize,
     /// When its next call is due. A call is made when the time that its messages take has passed, and the threads call
     /// in turn: so never more has been put than the rate allows since the beginning.
@@ -24,20 +24,25 @@ struct Pace {
 /// With a rate, the number of calls per second of each thread, if there are enough messages for them.
 const CALLS_A_SECOND: usize = 10;
 
-impl Pace {
+impl PutRate {
     /// The pace of the thread with index `at`.
-    fn new(wish: &Wish, at: usize) -> Pace {
-        let Some(rate) = wish.rate else { return Pace { batch: wish.batch, next_us: 0.0, every_us: 0.0 } };
+    fn new(wish: &BenchOptions, at: usize) -> PutRate {
+        let Some(rate) = wish.rate else { return PutRate { batch: wish.batch, next_us: 0.0, every_us: 0.0 } };
         let batch = wish.batch.min(rate as usize / wish.connections / CALLS_A_SECOND).max(1);
         let call_us = batch as f64 / f64::from(rate) * 1e6;
-        Pace { batch, next_us: call_us * (at + 1) as f64, every_us: call_us * wish.connections as f64 }
+        PutRate { batch, next_us: call_us * (at + 1) as f64, every_us: call_us * wish.connections as f64 }
     }
 }
 
 /// Puts until the limit of messages or time is reached, as the thread with index `at`.
-pub(super) fn produce(mut wire: impl Wire, wish: &Wish, at: usize, tally: &Tally) -> Result<(), Failure> {
+pub(super) fn produce(
+    mut wire: impl PeerConnection,
+    wish: &BenchOptions,
+    at: usize,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let _over = Over(tally);
-    let mut pace = Pace::new(wish, at);
+    let mut pace = PutRate::new(wish, at);
     loop {
         if wish.rate.is_some() {
             // There is no reason to wait past the end.
@@ -61,7 +66,7 @@ pub(super) fn produce(mut wire: impl Wire, wish: &Wish, at: usize, tally: &Tally
     }
 }
 
-fn wait_until(us: f64, tally: &Tally) {
+fn wait_until(us: f64, tally: &BenchCounters) {
     loop {
         let left_ms = (us - tally.now_us() as f64) / 1_000.0;
         if left_ms <= 0.0 || tally.is_stopped() {
@@ -72,7 +77,7 @@ fn wait_until(us: f64, tally: &Tally) {
 }
 
 /// Records the end of the thread, however it ends.
-struct Over<'a>(&'a Tally);
+struct Over<'a>(&'a BenchCounters);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -81,7 +86,11 @@ impl Drop for Over<'_> {
 }
 
 /// Takes and acks until all messages that were put have arrived.
-pub(super) fn consume(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result<(), Failure> {
+pub(super) fn consume(
+    mut wire: impl PeerConnection,
+    wish: &BenchOptions,
+    tally: &BenchCounters,
+) -> Result<(), Failure> {
     let delay_us = wish.delay_ms.saturating_mul(1_000);
     loop {
         if tally.is_stopped() || (tally.is_all_put() && all_came(tally, delay_us)) {
@@ -106,7 +115,7 @@ pub(super) fn consume(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result
 }
 
 /// Whether all messages that were put are acked, or the rest is long overdue.
-fn all_came(tally: &Tally, delay_us: u64) -> bool {
+fn all_came(tally: &BenchCounters, delay_us: u64) -> bool {
     let counts = tally.counts();
     let last_us = counts.acked.last_us.max(counts.put.last_us.saturating_add(delay_us));
     counts.acked.messages >= counts.put.messages || tally.now_us() > last_us.saturating_add(MISSING_US)
@@ -121,7 +130,7 @@ mod tests {
         for (rate, batch, connections) in
             [(200, 64, 4), (1, 64, 4), (7, 1, 3), (100_000, 64, 4), (50, 1_000, 1)]
         {
-            let wish = Wish {
+            let wish = BenchOptions {
                 queue: None,
                 beanstalkd: None,
                 connections,
@@ -134,7 +143,7 @@ mod tests {
                 put_only: true,
             };
             let mut calls: Vec<(f64, usize)> = (0..connections)
-                .map(|at| Pace::new(&wish, at))
+                .map(|at| PutRate::new(&wish, at))
                 .flat_map(|pace| {
                     (0..20).map(move |call| (pace.next_us + pace.every_us * f64::from(call), pace.batch))
                 })

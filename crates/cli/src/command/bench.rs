@@ -67,7 +67,7 @@ impl Bench {
         let for_ms = self.for_ms.or(self.messages.is_none().then_some(DEFAULT_FOR_MS));
         bench::run(
             context,
-            &bench::Wish {
+            &bench::BenchOptions {
                 queue: self.queue,
                 beanstalkd: self.beanstalkd,
                 connections: self.connections.into(),

@@ -1,7 +1,7 @@
 //! `dwell config`: checks or shows a server's configuration without starting one.
 
 use clap::{Args, Subcommand};
-use dwell_server::{Loaded, Shown};
+use dwell_server::{LayeredValue, Loaded};
 use serde::Serialize;
 
 use super::serve::ServerOptions;
@@ -20,11 +20,11 @@ serve`, and load certificates and keys. `check` names every mistake with its
 place, and ends with exit code 6 if there is one.")]
 pub(crate) struct Config {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Print every error, with its position and a remedy
     Check(Box<ServerOptions>),
     /// Print every value and its origin, without secrets
@@ -41,7 +41,7 @@ struct Checked {
 
 /// A value as displayed.
 #[derive(Serialize)]
-struct Row<'a> {
+struct ConfigRow<'a> {
     key: &'a str,
     value: &'a dwell_server::ConfigValue,
     origin: String,
@@ -50,8 +50,8 @@ struct Row<'a> {
 impl Config {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.what {
-            What::Check(options) => check(context, &options.load_or_fail(&context.output)?),
-            What::Show(options) => show(context, &options.load_or_fail(&context.output)?),
+            ConfigCommand::Check(options) => check(context, &options.load_or_fail(&context.output)?),
+            ConfigCommand::Show(options) => show(context, &options.load_or_fail(&context.output)?),
         }
     }
 }
@@ -70,14 +70,14 @@ fn check(context: &Context, loaded: &Loaded) -> Outcome {
 
 fn show(context: &Context, loaded: &Loaded) -> Outcome {
     if !context.output.is_human() {
-        for Shown { key, value, origin, .. } in &loaded.shown {
-            context.output.show(&Row { key, value, origin: origin.to_string() }, |_| Ok(()))?;
+        for LayeredValue { key, value, origin, .. } in &loaded.shown {
+            context.output.show(&ConfigRow { key, value, origin: origin.to_string() }, |_| Ok(()))?;
         }
         return Ok(Exit::Ok);
     }
     context.output.print(|out| {
         let mut section = "";
-        for Shown { key, value, origin, .. } in &loaded.shown {
+        for LayeredValue { key, value, origin, .. } in &loaded.shown {
             let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
             if table != section {
                 let gap = if section.is_empty() { "" } else { "\n" };

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use dwell_model::{AttemptLimit, Headers, Key, PutToken, QueueName, Timestamp};
+use dwell_model::{AttemptLimit, Headers, IdempotencyKey, Key, QueueName, Timestamp};
 use dwell_store::OnConflict;
 use dwell_wire::{PutAnswer, PutOutcome};
 
@@ -80,7 +80,7 @@ struct MessageOptions {
     max_attempts: Option<AttemptLimit>,
     /// The same token gives the same answer and puts nothing, for the queue's token_ttl
     #[arg(long)]
-    token: Option<PutToken>,
+    token: Option<IdempotencyKey>,
 }
 
 /// Options for a file.
@@ -125,7 +125,7 @@ impl Put {
         match &self.file.from {
             Some(from) => load::run(
                 context,
-                &load::Wish {
+                &load::LoadOptions {
                     from: from.clone(),
                     queue: self.queue.clone(),
                     answers: self.file.answers.clone(),

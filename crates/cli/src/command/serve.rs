@@ -4,10 +4,11 @@
 //! - `store`: opens and closes the store; `engine`: the store in files, and the report of its opening
 //! - `movers`: moves Redisson's delayed queues
 //! - `control`: the socket for `dwell engine backup`
-//! - `logging`: the log; `samples`: the engine's metrics; `troubles`: its failures
+//! - `logging`: the log; `samples`: the engine's metrics; `background_failures`: its failures
 //! - `signals`: the signals that end or reload the server; `reload`: the reload
 //! - `notify`: notifies systemd; `descriptors`: the limit on open files
 
+mod background_failures;
 pub(crate) mod control;
 mod descriptors;
 mod engine;
@@ -19,7 +20,6 @@ mod reload;
 mod samples;
 pub(super) mod signals;
 mod store;
-mod troubles;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +33,11 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use self::engine::Recovered;
-use self::notify::State;
+use self::notify::NotifyState;
 pub(crate) use self::options::ServerOptions;
 use self::reload::Reloader;
 use self::signals::{Hangups, Signals};
-use self::store::Opened;
+use self::store::OpenedStore;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, pairs};
@@ -149,7 +149,7 @@ impl Serve {
     async fn serve(
         self,
         context: &Context,
-        opened: &Opened,
+        opened: &OpenedStore,
         listeners: Listeners,
         hangups: Hangups,
         mut loaded: Loaded,
@@ -163,7 +163,7 @@ impl Serve {
         server.control().keep_queues(&queues);
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
-        let _troubles = opened.engine.clone().map(troubles::Watch::begin);
+        let _troubles = opened.engine.clone().map(background_failures::FailureWatch::begin);
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
@@ -185,7 +185,7 @@ impl Serve {
             delivery: delivery.clone(),
             output: &context.output,
         };
-        notify::tell(State::Ready);
+        notify::tell(NotifyState::Ready);
         let mut signal = None;
         let (begin, begun) = oneshot::channel();
         let shutdown = async {
@@ -193,7 +193,7 @@ impl Serve {
                 name = signals.first() => signal = Some(name),
                 () = reloader.run(hangups) => {}
             }
-            notify::tell(State::Stopping);
+            notify::tell(NotifyState::Stopping);
             // The receiver waits for it as long as the server runs.
             let _ = begin.send(());
         };
@@ -232,7 +232,7 @@ fn tell_of_few(connections: usize, server: &ServerConfig, output: &Output) {
 }
 
 /// Opens the control socket of a data directory. A server without one still serves.
-fn open_door(context: &Context, opened: &Opened, loaded: &Loaded) -> Option<control::Door> {
+fn open_door(context: &Context, opened: &OpenedStore, loaded: &Loaded) -> Option<control::Door> {
     let data = &loaded.configuration.store.data;
     let opened = control::open(data, opened.engine.clone()?, tokio::runtime::Handle::current());
     let tell = |error| {
@@ -242,7 +242,7 @@ fn open_door(context: &Context, opened: &Opened, loaded: &Loaded) -> Option<cont
     opened.map_err(tell).ok()
 }
 
-fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) {
+fn announce(output: &Output, server: &Server, opened: &OpenedStore, loaded: &Loaded) {
     let config = &loaded.configuration;
     let StoreConfig { kind, data, durability, .. } = &config.store;
     let kept = *kind == StoreKind::Engine;

@@ -20,11 +20,11 @@ use crate::human::{FAINT, STRONG};
 once, and what goes into the server's dwell.toml, which holds no secret.")]
 pub(crate) struct Token {
     #[command(subcommand)]
-    what: What,
+    what: TokenCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TokenCommand {
     /// Create a token, and print it with its digest
     New(New),
     /// Print the digest of the token on standard input
@@ -43,7 +43,7 @@ struct New {
 }
 
 #[derive(Serialize)]
-struct Made {
+struct MadeToken {
     token: String,
     name: String,
     sha256: String,
@@ -51,7 +51,7 @@ struct Made {
 }
 
 #[derive(Serialize)]
-struct Digest {
+struct DigestArgs {
     sha256: String,
 }
 
@@ -61,8 +61,8 @@ const PREFIX: &str = "dwell_";
 impl Token {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.what {
-            What::New(new) => new.run(context),
-            What::Digest => digest(context),
+            TokenCommand::New(new) => new.run(context),
+            TokenCommand::Digest => digest(context),
         }
     }
 }
@@ -81,7 +81,7 @@ impl New {
         let token = format!("{PREFIX}{digits}");
         let sha256 = TokenDigest::of(token.as_bytes()).to_string();
         let scopes = self.scopes.iter().map(Scope::to_string).collect();
-        let made = Made { token, name: self.name, sha256, scopes };
+        let made = MadeToken { token, name: self.name, sha256, scopes };
         context.output.show(&made, |out| {
             writeln!(out, "{FAINT}# for whoever is to use it, and shown this once{FAINT:#}")?;
             writeln!(out, "{STRONG}{}{STRONG:#}\n", made.token)?;
@@ -103,7 +103,7 @@ fn digest(context: &Context) -> Outcome {
     if token.is_empty() {
         return Err(Failure::usage("there is no token on standard input"));
     }
-    let digest = Digest { sha256: TokenDigest::of(token.as_bytes()).to_string() };
+    let digest = DigestArgs { sha256: TokenDigest::of(token.as_bytes()).to_string() };
     context.output.show(&digest, |out| writeln!(out, "{}", digest.sha256))?;
     Ok(Exit::Ok)
 }

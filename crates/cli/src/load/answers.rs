@@ -14,8 +14,8 @@ use std::path::Path;
 use dwell_wire::PutAnswer;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Outcome, Reason};
-use super::lines::Digest;
+use super::ledger::{LineOutcome, Reason};
+use super::lines::LineDigest;
 use crate::exit::{Exit, Failure, Own};
 
 /// The last line of an earlier run.
@@ -31,16 +31,16 @@ pub(crate) struct Answers {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct AnswerLine<'a> {
     line: u64,
     digest: String,
     #[serde(flatten)]
-    what: What<'a>,
+    what: LineAnswer<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum What<'a> {
+enum LineAnswer<'a> {
     Put(&'a PutAnswer),
     Refused {
         outcome: &'static str,
@@ -77,13 +77,13 @@ impl Answers {
     }
 
     /// Writes the result of a line.
-    pub(crate) fn tell(&mut self, line: u64, digest: Digest, outcome: &Outcome) -> io::Result<()> {
+    pub(crate) fn tell(&mut self, line: u64, digest: LineDigest, outcome: &LineOutcome) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let what = match outcome {
-            Outcome::Put(answer) => What::Put(answer),
-            Outcome::Refused(reason) => What::Refused { outcome: "refused", reason },
+            LineOutcome::Put(answer) => LineAnswer::Put(answer),
+            LineOutcome::Refused(reason) => LineAnswer::Refused { outcome: "refused", reason },
         };
-        serde_json::to_writer(&mut *file, &Told { line, digest: digest.to_string(), what })?;
+        serde_json::to_writer(&mut *file, &AnswerLine { line, digest: digest.to_string(), what })?;
         file.write_all(b"\n")
     }
 

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::ledger::Reason;
-use super::lines::Line;
+use super::lines::InputLine;
 use crate::exit::Own;
 
 /// A line that may be sent.
-pub(crate) struct Item {
+pub(crate) struct LoadItem {
     /// Its queue, which determines its lane.
     pub(crate) queue: QueueName,
     /// The item of a batch, with a line end.
@@ -55,9 +55,9 @@ struct Fields<'a> {
     token: Option<String>,
 }
 
-impl Item {
+impl LoadItem {
     /// The item of `line`; a line without a queue goes to `queue`, a line without a token gets one.
-    pub(crate) fn new(line: &Line, queue: Option<&QueueName>) -> Result<Item, Reason> {
+    pub(crate) fn new(line: &InputLine, queue: Option<&QueueName>) -> Result<LoadItem, Reason> {
         let text = line.text.as_deref().ok_or_else(|| {
             let limit = super::lines::MAX_LINE_LEN;
             Reason::new(Own::LineTooLong.code(), format!("the line has more than {limit} bytes"))
@@ -85,7 +85,7 @@ impl Item {
         let mut json =
             serde_json::to_vec(&fields).map_err(|error| Reason::new("malformed_json", error.to_string()))?;
         json.push(b'\n');
-        Ok(Item { queue, json })
+        Ok(LoadItem { queue, json })
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     fn item(text: &str, queue: Option<&str>) -> Result<(String, String), String> {
         let line = Lines::new(text.as_bytes(), "").next().unwrap().unwrap();
         let queue = queue.map(|name| name.parse().unwrap());
-        Item::new(&line, queue.as_ref())
+        LoadItem::new(&line, queue.as_ref())
             .map(|item| (item.queue.to_string(), String::from_utf8(item.json).unwrap()))
             .map_err(|reason| reason.code)
     }
@@ -134,6 +134,6 @@ mod tests {
             assert_eq!(item(text, None).unwrap_err(), code, "{text}");
         }
         let line = Lines::new(&b"{\"queue\":\"q\",\"body\":\"\xff\"}"[..], "").next().unwrap().unwrap();
-        assert_eq!(Item::new(&line, None).err().unwrap().code, "malformed_json");
+        assert_eq!(LoadItem::new(&line, None).err().unwrap().code, "malformed_json");
     }
 }

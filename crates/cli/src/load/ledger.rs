@@ -11,8 +11,8 @@ use dwell_wire::PutAnswer;
 use serde::Serialize;
 
 use super::answers::Answers;
-use super::lines::Digest;
-use super::progress::Progress;
+use super::lines::LineDigest;
+use super::progress::LoadProgress;
 use crate::exit::{Exit, Failure, Own};
 
 /// The number of lines in progress at which the reader waits.
@@ -22,7 +22,7 @@ const AHEAD: usize = FAR_AHEAD / 2;
 
 /// A line's place in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
+pub(crate) struct LineNumber(u64);
 
 /// Why a line was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ impl From<&Error> for Reason {
 
 /// The result of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum LineOutcome {
     Put(PutAnswer),
     Refused(Reason),
 }
@@ -87,15 +87,15 @@ impl Rejects {
 }
 
 /// See the module.
-pub(crate) struct Ledger<'a> {
-    state: Mutex<State>,
+pub(crate) struct LineLedger<'a> {
+    state: Mutex<LedgerState>,
     moved: Condvar,
-    progress: &'a Progress,
+    progress: &'a LoadProgress,
 }
 
-struct State {
+struct LedgerState {
     /// Lines in progress, oldest first; those before the first incomplete one are written and removed.
-    under_way: VecDeque<Entry>,
+    under_way: VecDeque<LedgerEntry>,
     /// The place of the first of them.
     first: u64,
     answers: Answers,
@@ -106,23 +106,23 @@ struct State {
     is_broken: bool,
 }
 
-struct Entry {
+struct LedgerEntry {
     line: u64,
-    digest: Digest,
-    outcome: Option<Outcome>,
+    digest: LineDigest,
+    outcome: Option<LineOutcome>,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> LineLedger<'a> {
     /// An empty ledger.
     pub(crate) fn new(
         answers: Answers,
         rejects: Option<Rejects>,
-        progress: &'a Progress,
+        progress: &'a LoadProgress,
         skipped: u64,
-    ) -> Ledger<'a> {
+    ) -> LineLedger<'a> {
         let summary = Summary { skipped, ..Summary::default() };
-        Ledger {
-            state: Mutex::new(State {
+        LineLedger {
+            state: Mutex::new(LedgerState {
                 under_way: VecDeque::new(),
                 first: 0,
                 answers,
@@ -136,7 +136,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().expect("nobody panics while holding the ledger")
     }
 
@@ -146,18 +146,18 @@ impl<'a> Ledger<'a> {
     }
 
     /// Adds a line that is to be sent; waits while too many are in progress. `None` after a failure.
-    pub(crate) fn enter(&self, line: u64, digest: Digest) -> Option<Place> {
-        let full = |state: &mut State| state.under_way.len() >= FAR_AHEAD && state.failure.is_none();
+    pub(crate) fn enter(&self, line: u64, digest: LineDigest) -> Option<LineNumber> {
+        let full = |state: &mut LedgerState| state.under_way.len() >= FAR_AHEAD && state.failure.is_none();
         let mut state = self.moved.wait_while(self.state(), full).expect("as in `state`");
         if state.failure.is_some() {
             return None;
         }
-        state.under_way.push_back(Entry { line, digest, outcome: None });
-        Some(Place(state.first + state.under_way.len() as u64 - 1))
+        state.under_way.push_back(LedgerEntry { line, digest, outcome: None });
+        Some(LineNumber(state.first + state.under_way.len() as u64 - 1))
     }
 
     /// Records the results of lines, and writes all results up to the first incomplete line.
-    pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (Place, Outcome)>) {
+    pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (LineNumber, LineOutcome)>) {
         let mut state = self.state();
         for (place, outcome) in outcomes {
             let at = (place.0 - state.first) as usize;
@@ -204,13 +204,13 @@ impl<'a> Ledger<'a> {
     }
 }
 
-impl State {
-    fn write_down(&mut self, progress: &Progress) -> io::Result<()> {
-        while let Some(Entry { line, digest, outcome: Some(outcome) }) = self.under_way.front() {
+impl LedgerState {
+    fn write_down(&mut self, progress: &LoadProgress) -> io::Result<()> {
+        while let Some(LedgerEntry { line, digest, outcome: Some(outcome) }) = self.under_way.front() {
             self.answers.tell(*line, *digest, outcome)?;
             match outcome {
-                Outcome::Put(_) => self.summary.put += 1,
-                Outcome::Refused(reason) => {
+                LineOutcome::Put(_) => self.summary.put += 1,
+                LineOutcome::Refused(reason) => {
                     self.summary.refused += 1;
                     match &mut self.rejects {
                         Some(rejects) => rejects.tell(*line, reason)?,

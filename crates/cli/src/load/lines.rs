@@ -14,9 +14,9 @@ pub(crate) const MAX_LINE_LEN: usize = 96 * 1024 * 1024;
 
 /// 128 bits that identify a line by everything up to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Digest([u8; 16]);
+pub(crate) struct LineDigest([u8; 16]);
 
-impl std::fmt::Display for Digest {
+impl std::fmt::Display for LineDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -24,11 +24,11 @@ impl std::fmt::Display for Digest {
 
 /// One line that is not blank.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct InputLine {
     /// Its number in the file, from 1; blank lines count.
     pub(crate) number: u64,
     /// See the module.
-    pub(crate) digest: Digest,
+    pub(crate) digest: LineDigest,
     /// Its bytes without the line's end; `None` if there are more than [`MAX_LINE_LEN`].
     pub(crate) text: Option<Vec<u8>>,
 }
@@ -57,22 +57,22 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line that is not blank; `None` at the end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<InputLine>> {
         while let Some(text) = self.next_text()? {
             self.number += 1;
             // The last line counts as ended even without a line end: a later append changes nothing for it.
             self.hasher.update(b"\n");
             let blank = text.as_ref().is_some_and(|text| text.iter().all(u8::is_ascii_whitespace));
             if !blank {
-                return Ok(Some(Line { number: self.number, digest: self.digest(), text }));
+                return Ok(Some(InputLine { number: self.number, digest: self.digest(), text }));
             }
         }
         Ok(None)
     }
 
-    fn digest(&self) -> Digest {
+    fn digest(&self) -> LineDigest {
         let whole = self.hasher.clone().finalize();
-        Digest(*whole.first_chunk().expect("SHA-256 has 32 bytes"))
+        LineDigest(*whole.first_chunk().expect("SHA-256 has 32 bytes"))
     }
 
     /// The next line, `Some(None)` if it is too long, `None` at the end.

@@ -5,17 +5,17 @@ use std::io::{self, Write as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::ledger::{Reason, Rejected};
-use super::waits::Told;
+use super::waits::WaitEvent;
 
 /// The progress of a run.
-pub(crate) struct Progress {
+pub(crate) struct LoadProgress {
     bar: ProgressBar,
     on_terminal: bool,
 }
 
-impl Progress {
+impl LoadProgress {
     /// A bar over `len` bytes, or a spinner where the length is unknown; hidden unless `on_terminal`.
-    pub(crate) fn new(on_terminal: bool, len: Option<u64>) -> Progress {
+    pub(crate) fn new(on_terminal: bool, len: Option<u64>) -> LoadProgress {
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(len, target);
         let template = match len {
@@ -23,7 +23,7 @@ impl Progress {
             None => "{spinner} {bytes}  {msg}  {elapsed}",
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
-        Progress { bar, on_terminal }
+        LoadProgress { bar, on_terminal }
     }
 
     /// Sets the number of bytes read.
@@ -51,7 +51,7 @@ impl Progress {
 
     /// Reports what the run waits for, or that it goes on: for people beside the bar, else as JSON. If standard error
     /// is closed, nothing is reported.
-    pub(super) fn tell(&self, told: &Told<'_>) {
+    pub(super) fn tell(&self, told: &WaitEvent<'_>) {
         if !self.on_terminal {
             let line = serde_json::to_string(told).unwrap_or_default();
             let _ = writeln!(io::stderr(), "{line}");
@@ -59,13 +59,13 @@ impl Progress {
         }
         self.bar.suspend(|| {
             let _ = match told {
-                Told::Waiting { code, detail, retry_for } => {
+                WaitEvent::Waiting { code, detail, retry_for } => {
                     writeln!(
                         io::stderr(),
                         "{code}: {detail}; trying again for up to {retry_for} (--retry-for)"
                     )
                 }
-                Told::Resumed => writeln!(io::stderr(), "the server answers; going on"),
+                WaitEvent::Resumed => writeln!(io::stderr(), "the server answers; going on"),
             };
         });
     }

@@ -7,17 +7,17 @@ use dwell_model::format_duration_ms;
 use dwell_store::Error;
 use serde::Serialize;
 
-use super::progress::Progress;
+use super::progress::LoadProgress;
 
 /// The waits of all lanes.
-pub(crate) struct Waits<'a> {
-    progress: &'a Progress,
+pub(crate) struct RetryWaits<'a> {
+    progress: &'a LoadProgress,
     patience_ms: u64,
-    state: Mutex<State>,
+    state: Mutex<WaitState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitState {
     /// Whether the last request got no answer from the server.
     is_away: bool,
     /// Codes of refusals that were reported. Each is reported once: a queue may be full repeatedly.
@@ -27,17 +27,17 @@ struct State {
 /// The report as JSON.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Told<'a> {
+pub(super) enum WaitEvent<'a> {
     /// A part of the run, or all of it, waits.
     Waiting { code: &'a str, detail: String, retry_for: String },
     /// The server answers again.
     Resumed,
 }
 
-impl<'a> Waits<'a> {
+impl<'a> RetryWaits<'a> {
     /// For a run that waits at most this long while nothing succeeds.
-    pub(crate) fn new(progress: &'a Progress, patience_ms: u64) -> Waits<'a> {
-        Waits { progress, patience_ms, state: Mutex::default() }
+    pub(crate) fn new(progress: &'a LoadProgress, patience_ms: u64) -> RetryWaits<'a> {
+        RetryWaits { progress, patience_ms, state: Mutex::default() }
     }
 
     /// How long to retry while nothing succeeds.
@@ -58,7 +58,7 @@ impl<'a> Waits<'a> {
         };
         if is_news {
             let retry_for = format_duration_ms(self.patience_ms);
-            let told = Told::Waiting { code: error.code(), detail: error.to_string(), retry_for };
+            let told = WaitEvent::Waiting { code: error.code(), detail: error.to_string(), retry_for };
             self.progress.tell(&told);
         }
     }
@@ -66,11 +66,11 @@ impl<'a> Waits<'a> {
     /// Records that the server has answered.
     pub(crate) fn answered(&self) {
         if std::mem::take(&mut self.state().is_away) {
-            self.progress.tell(&Told::Resumed);
+            self.progress.tell(&WaitEvent::Resumed);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

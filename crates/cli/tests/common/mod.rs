@@ -12,7 +12,7 @@ pub(crate) mod shared;
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) use dwell_testkit::process::{Kept, Ran, Running, run, run_with, send_signal};
+pub(crate) use dwell_testkit::process::{KilledOnDrop, Ran, Running, run, run_with, send_signal};
 pub(crate) use dwell_testkit::{PATIENCE, Server, until};
 
 /// A `dwell` command without environment variables that would affect it.

@@ -46,7 +46,7 @@ pub(crate) enum Protocol {
 
 /// The result of an attack.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct AttackResult {
     pub(crate) sent_bytes: usize,
     pub(crate) read_bytes: usize,
     /// How often the server closed the connection.
@@ -64,8 +64,8 @@ impl Attack {
     ];
 
     /// Asserts that the attack took place, and how the server handled it.
-    pub(crate) fn assert_went_on(self, protocol: Protocol, told: Told) {
-        let Told { sent_bytes, read_bytes, closed } = told;
+    pub(crate) fn assert_went_on(self, protocol: Protocol, told: AttackResult) {
+        let AttackResult { sent_bytes, read_bytes, closed } = told;
         let as_meant = match (self, protocol) {
             // Its connection stays, and it reads a little.
             (Attack::SlowReader, _) => closed == 0 && (1..1_000).contains(&read_bytes),
@@ -84,8 +84,8 @@ impl Attack {
 }
 
 /// The results of each attack over each protocol, all attackers together.
-pub(crate) fn summary(attackers: &[Attacker]) -> Vec<(Protocol, Attack, Told)> {
-    let mut summary: BTreeMap<(Protocol, Attack), Told> = BTreeMap::new();
+pub(crate) fn summary(attackers: &[Attacker]) -> Vec<(Protocol, Attack, AttackResult)> {
+    let mut summary: BTreeMap<(Protocol, Attack), AttackResult> = BTreeMap::new();
     for attacker in attackers {
         let told = summary.entry((attacker.protocol, attacker.attack)).or_default();
         told.sent_bytes += attacker.told.sent_bytes;
@@ -108,13 +108,13 @@ pub(crate) struct Attacker {
     /// Turns on this connection.
     turns: u64,
     random: Random,
-    told: Told,
+    told: AttackResult,
 }
 
 impl Attacker {
     pub(crate) fn new(attack: Attack, protocol: Protocol, address: String, at: usize) -> Attacker {
         let random = Random::new(at as u64);
-        let (to_write, told) = (Vec::new(), Told::default());
+        let (to_write, told) = (Vec::new(), AttackResult::default());
         Attacker { attack, protocol, address, at, stream: None, to_write, turns: 0, random, told }
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell_model::{Headers, Key, PutToken, Timestamp};
+use dwell_model::{Headers, IdempotencyKey, Key, Timestamp};
 use dwell_store::{Action, Delivery, Error as StoreError, OnConflict, Put, PutAnswer, Settle, Store, Take};
 use dwell_time::Clock;
 
@@ -84,7 +84,7 @@ struct Todo {
     stored: Stored,
     plan: Plan,
     /// The idempotency key of the next message's put: a runner that repeats it for the same message puts nothing.
-    token: PutToken,
+    token: IdempotencyKey,
 }
 
 impl Runner {
@@ -360,8 +360,8 @@ fn count(counter: &AtomicU64, more: u64) {
 }
 
 /// The idempotency key of the put of the message that follows this one.
-fn next_token(delivery: &Delivery) -> PutToken {
-    PutToken::new(&format!("after:{}", delivery.message.id)).expect("an id is visible ASCII")
+fn next_token(delivery: &Delivery) -> IdempotencyKey {
+    IdempotencyKey::new(&format!("after:{}", delivery.message.id)).expect("an id is visible ASCII")
 }
 
 /// The put of the run of this instant.
@@ -380,7 +380,7 @@ pub(super) fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
         key: Some(Key::new(key).map_err(StoreError::from)?),
         on_conflict,
         headers: Headers::new(headers).map_err(StoreError::from)?,
-        token: Some(PutToken::new(&at).map_err(StoreError::from)?),
+        token: Some(IdempotencyKey::new(&at).map_err(StoreError::from)?),
         ..Put::new(schedule.queue.clone(), schedule.body.clone())
     })
 }

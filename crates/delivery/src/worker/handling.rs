@@ -12,7 +12,7 @@ use dwell_model::format_duration_ms;
 use tokio::sync::mpsc;
 
 use super::lane::Event;
-use super::shared::{Held, Phase, Shared};
+use super::shared::{Phase, TakenMessage, WorkerShared};
 use super::spec::{Handler, Spec};
 use super::stats::{count, uncount};
 use crate::Outcome;
@@ -23,9 +23,9 @@ pub(super) const GRACE_MS: u64 = 1_000;
 
 /// Handles messages that were taken together, and sends their lane the outcome of each.
 pub(super) async fn handle(
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
     spec: Arc<Spec>,
-    messages: Vec<Held>,
+    messages: Vec<TakenMessage>,
     lane: mpsc::UnboundedSender<Event>,
 ) {
     let handling = Handling { shared: &shared, spec: &spec, lane: &lane };
@@ -36,7 +36,7 @@ pub(super) async fn handle(
 }
 
 struct Handling<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<WorkerShared>,
     spec: &'a Arc<Spec>,
     lane: &'a mpsc::UnboundedSender<Event>,
 }
@@ -53,7 +53,7 @@ enum End<T> {
 impl Handling<'_> {
     /// One after the other. Those that have not begun are given back when an earlier one is not done, and when the
     /// worker ends.
-    async fn in_turn(&self, messages: Vec<Held>) {
+    async fn in_turn(&self, messages: Vec<TakenMessage>) {
         let mut is_held_up = false;
         for (place, held) in messages.into_iter().enumerate() {
             let phase = *self.shared.phase.borrow();
@@ -68,7 +68,7 @@ impl Handling<'_> {
     }
 
     /// Returns whether those after it may proceed.
-    async fn one(&self, held: Held) -> bool {
+    async fn one(&self, held: TakenMessage) -> bool {
         let deadline_ms = self.shared.now_ms().saturating_add(self.spec.timeout_ms);
         let job = held.job(self.shared, deadline_ms);
         let (outcome, is_said) = match &self.spec.handler {
@@ -121,9 +121,10 @@ impl Handling<'_> {
         goes_on
     }
 
-    async fn batch(&self, messages: Vec<Held>) {
+    async fn batch(&self, messages: Vec<TakenMessage>) {
         let Handler::Batch(handler) = &self.spec.handler else { return };
-        let (lost, messages): (Vec<Held>, Vec<Held>) = messages.into_iter().partition(Held::is_lost);
+        let (lost, messages): (Vec<TakenMessage>, Vec<TakenMessage>) =
+            messages.into_iter().partition(TakenMessage::is_lost);
         lost.into_iter().for_each(|held| self.tell(held, Outcome::Release { after: None }, false));
         if messages.is_empty() {
             return;
@@ -132,7 +133,7 @@ impl Handling<'_> {
         let jobs: Vec<_> = messages.iter().map(|held| held.job(self.shared, deadline_ms)).collect();
         let (handler, count_of_jobs) = (Arc::clone(handler), jobs.len());
         let running = Caught::new(async move { handler(jobs).await });
-        let all: Vec<&Held> = messages.iter().collect();
+        let all: Vec<&TakenMessage> = messages.iter().collect();
         let (mut outcomes, is_said) = match self.until(running, deadline_ms, &all).await {
             End::Returned(outcomes) => (outcomes, true),
             End::Panicked(text) => (vec![self.panicked(&text); count_of_jobs], false),
@@ -155,7 +156,7 @@ impl Handling<'_> {
         &self,
         running: impl Future<Output = Result<T, String>>,
         deadline_ms: u64,
-        messages: &[&Held],
+        messages: &[&TakenMessage],
     ) -> End<T> {
         let mut running = std::pin::pin!(running);
         let mut phase = self.shared.phase.subscribe();
@@ -199,7 +200,7 @@ impl Handling<'_> {
     }
 
     /// A blocking handler has timed out. Its message has failed, and its slot stays taken until it returns.
-    async fn stuck(&self, held: Held, running: tokio::task::JoinHandle<Outcome>) {
+    async fn stuck(&self, held: TakenMessage, running: tokio::task::JoinHandle<Outcome>) {
         let stats = &self.spec.stats;
         count(&stats.stuck);
         let bytes = held.bytes();
@@ -214,7 +215,7 @@ impl Handling<'_> {
         let _ = self.lane.send(Event::Freed { bytes });
     }
 
-    fn tell(&self, held: Held, outcome: Outcome, is_said: bool) {
+    fn tell(&self, held: TakenMessage, outcome: Outcome, is_said: bool) {
         // A lane that has ended has left its messages to their leases.
         let _ = self.lane.send(Event::Handled { held, outcome, is_said, keeps_slot: false });
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use dwell_model::Receipt;
 use dwell_store::{Action, Error, Settle};
 
-use super::shared::Shared;
+use super::shared::WorkerShared;
 use crate::lease::LeaseId;
 use crate::token::Fired;
 
 /// Keeps leases until the task is aborted.
-pub(super) async fn keep(shared: Arc<Shared>) {
+pub(super) async fn keep(shared: Arc<WorkerShared>) {
     loop {
         let now_ms = shared.now_ms();
         let (lapsed, due, wake_at_ms) = {
@@ -30,7 +30,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
 }
 
 /// Renews these leases, in a call that begins at `asked_ms`.
-async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>, asked_ms: u64) {
+async fn renew(shared: Arc<WorkerShared>, due: Vec<(LeaseId, Receipt)>, asked_ms: u64) {
     let batch = shared.store.limits().batch.max(1);
     for due in due.chunks(batch) {
         let action = Action::Extend { lease_ms: None };

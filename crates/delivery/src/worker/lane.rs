@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::handling;
 use super::settler::Request;
-use super::shared::{Held, Phase, Shared};
+use super::shared::{Phase, TakenMessage, WorkerShared};
 use super::spec::{Handler, Spec};
 use super::stats::{count, uncount};
 use crate::breaker::{Admission, Blame, Breaker, Report};
@@ -39,7 +39,7 @@ const LOOK_AGAIN_MS: u64 = 250;
 pub(super) enum Event {
     /// The outcome of a handler.
     Handled {
-        held: Held,
+        held: TakenMessage,
         outcome: Outcome,
         /// Whether the handler itself returned it: a panic or a timeout says nothing of the destination.
         is_said: bool,
@@ -47,24 +47,24 @@ pub(super) enum Event {
         keeps_slot: bool,
     },
     /// The store has answered a settlement.
-    Settled { held: Held, answer: dwell_store::Result<Settled>, action: Action, keeps_slot: bool },
+    Settled { held: TakenMessage, answer: dwell_store::Result<Settled>, action: Action, keeps_slot: bool },
     /// A handler that had timed out has returned, or the worker ends without it.
     Freed { bytes: usize },
     /// The worker ends while a blocking handler still runs: its message is left to its lease.
-    Abandoned { held: Held },
+    Abandoned { held: TakenMessage },
     /// A probe has ended.
     Probed(bool),
 }
 
 /// A take in progress.
-struct Taking {
+struct TakeInProgress {
     asked_ms: u64,
     call: BoxFuture<'static, dwell_store::Result<Vec<Delivery>>>,
     /// The message that a strict lane takes, if it waits for one.
     id: Option<MessageId>,
 }
 
-impl Taking {
+impl TakeInProgress {
     /// When the lease of what it returns would be over: a take that has not been answered by then, as on a connection
     /// whose peer has silently vanished, is made again.
     fn over_ms(&self, spec: &Spec) -> u64 {
@@ -73,15 +73,15 @@ impl Taking {
 }
 
 pub(super) struct LaneTask {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
     spec: Arc<Spec>,
     capacity: Capacity,
     breaker: Breaker,
     events: mpsc::UnboundedReceiver<Event>,
     sender: mpsc::UnboundedSender<Event>,
-    taking: Option<Taking>,
+    taking: Option<TakeInProgress>,
     /// Waits until its worker holds no other lease.
-    suspect: Option<Held>,
+    suspect: Option<TakenMessage>,
     /// Set if the last take returned suspects: then takes one message at a time, so that few are given back.
     is_wary: bool,
     /// Whether the store has ever answered a take.
@@ -100,7 +100,7 @@ enum Next {
 }
 
 impl LaneTask {
-    pub(super) fn new(shared: Arc<Shared>, spec: Spec) -> LaneTask {
+    pub(super) fn new(shared: Arc<WorkerShared>, spec: Spec) -> LaneTask {
         let (sender, events) = mpsc::unbounded_channel();
         let seed = RandomState::new().hash_one(spec.queue.as_str());
         LaneTask {
@@ -178,7 +178,7 @@ impl LaneTask {
             Next::Take(take) if self.taking.is_none() => {
                 let store = Arc::clone(&self.shared.store);
                 let call = Box::pin(async move { store.take(take).await });
-                self.taking = Some(Taking { asked_ms: now_ms, call, id: None });
+                self.taking = Some(TakeInProgress { asked_ms: now_ms, call, id: None });
             }
             Next::TakeId(id) if self.taking.is_none() => {
                 let (store, queue) = (Arc::clone(&self.shared.store), self.spec.queue.clone());
@@ -187,7 +187,7 @@ impl LaneTask {
                     let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
                     take_held(&*store, queue, id, terms).await
                 });
-                self.taking = Some(Taking { asked_ms: now_ms, call, id: Some(id) });
+                self.taking = Some(TakeInProgress { asked_ms: now_ms, call, id: Some(id) });
             }
             Next::Take(_) | Next::TakeId(_) => {}
         }
@@ -271,7 +271,7 @@ impl LaneTask {
     }
 
     fn taken(&mut self, taken: dwell_store::Result<Vec<Delivery>>) -> Result<()> {
-        let Some(Taking { asked_ms, id, .. }) = self.taking.take() else { return Ok(()) };
+        let Some(TakeInProgress { asked_ms, id, .. }) = self.taking.take() else { return Ok(()) };
         match taken {
             Ok(deliveries) => {
                 (self.failures, self.has_answered) = (0, true);
@@ -323,7 +323,8 @@ impl LaneTask {
         }
         let count_of_others = others.len();
         let may_run = self.shared.solo(false, |solo| solo.admit(count_of_others));
-        let others: Vec<Held> = others.into_iter().map(|one| self.hold(one, asked_ms, false)).collect();
+        let others: Vec<TakenMessage> =
+            others.into_iter().map(|one| self.hold(one, asked_ms, false)).collect();
         if may_run {
             self.begin(others);
         } else {
@@ -346,7 +347,7 @@ impl LaneTask {
         }
     }
 
-    fn hold(&mut self, delivery: Delivery, asked_ms: u64, is_suspect: bool) -> Held {
+    fn hold(&mut self, delivery: Delivery, asked_ms: u64, is_suspect: bool) -> TakenMessage {
         count(&self.spec.stats.taken);
         count(&self.spec.stats.running);
         let held = self.shared.hold(delivery, self.spec.lease_ms, asked_ms, is_suspect);
@@ -355,7 +356,7 @@ impl LaneTask {
     }
 
     /// Hands messages to their handler: together, if they are a batch or the lane is strict.
-    fn begin(&mut self, messages: Vec<Held>) {
+    fn begin(&mut self, messages: Vec<TakenMessage>) {
         if messages.is_empty() {
             return;
         }
@@ -374,9 +375,9 @@ impl LaneTask {
     }
 
     /// Gives back a message that was not admitted, or a suspect that does not run.
-    fn give_back(&mut self, held: Held, after: Option<Duration>) {
+    fn give_back(&mut self, held: TakenMessage, after: Option<Duration>) {
         self.shared.solo(false, |solo| solo.goes_back());
-        self.handled(Held { is_suspect: false, ..held }, Outcome::Release { after }, false, false);
+        self.handled(TakenMessage { is_suspect: false, ..held }, Outcome::Release { after }, false, false);
     }
 
     fn hear(&mut self, event: Event) {
@@ -401,7 +402,7 @@ impl LaneTask {
         }
     }
 
-    fn handled(&mut self, held: Held, outcome: Outcome, is_said: bool, keeps_slot: bool) {
+    fn handled(&mut self, held: TakenMessage, outcome: Outcome, is_said: bool, keeps_slot: bool) {
         let action = self.action(&held, outcome, is_said);
         match self.shared.end(&held) {
             Some((receipt, deadline_ms)) => {
@@ -421,7 +422,7 @@ impl LaneTask {
     }
 
     /// The settlement of an outcome.
-    fn action(&mut self, held: &Held, outcome: Outcome, is_said: bool) -> Action {
+    fn action(&mut self, held: &TakenMessage, outcome: Outcome, is_said: bool) -> Action {
         let now_ms = self.shared.now_ms();
         let (report, outcome) = match outcome {
             Outcome::Destination { report, error } => {
@@ -468,7 +469,7 @@ impl LaneTask {
         self.breaker.wake_at_ms().map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)))
     }
 
-    fn settled(&mut self, held: &Held, answer: &dwell_store::Result<Settled>, action: &Action) {
+    fn settled(&mut self, held: &TakenMessage, answer: &dwell_store::Result<Settled>, action: &Action) {
         let stats = &self.spec.stats;
         if let (Ok(Settled::Scheduled(at)), true) = (answer, self.spec.bounds.is_strict) {
             // At this time the store's clock reads at least `at`.
@@ -538,7 +539,7 @@ async fn take_held(
 }
 
 /// The answer of the take in progress; pending for ever if there is none.
-async fn taken(taking: &mut Option<Taking>) -> dwell_store::Result<Vec<Delivery>> {
+async fn taken(taking: &mut Option<TakeInProgress>) -> dwell_store::Result<Vec<Delivery>> {
     match taking {
         Some(taking) => taking.call.as_mut().await,
         None => std::future::pending().await,

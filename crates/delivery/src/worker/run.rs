@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::handling::GRACE_MS;
 use super::lane::LaneTask;
-use super::shared::{Phase, Shared};
+use super::shared::{Phase, WorkerShared};
 use super::spec::Spec;
 use super::{keeper, settler};
 use crate::timer::Timer;
@@ -32,9 +32,9 @@ impl Drop for Aborted {
 
 /// Stops what still runs when the worker has ended or was dropped: its leases are no longer renewed, and its outcomes
 /// no longer received.
-struct Ended(Arc<Shared>);
+struct StopOnDrop(Arc<WorkerShared>);
 
-impl Drop for Ended {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         let held = self.0.leases().lapsed(u64::MAX);
         held.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
@@ -60,8 +60,8 @@ pub(super) async fn run(
 ) -> Result<()> {
     let timer = Timer::start(&clock)?;
     let (sender, requests) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared::new(store, clock, timer, terms, sender));
-    let _ended = Ended(Arc::clone(&shared));
+    let shared = Arc::new(WorkerShared::new(store, clock, timer, terms, sender));
+    let _ended = StopOnDrop(Arc::clone(&shared));
     let _keeper = Aborted(tokio::spawn(keeper::keep(Arc::clone(&shared))));
     let _settler = Aborted(tokio::spawn(settler::settle(Arc::clone(&shared), requests)));
     let mut lanes = JoinSet::new();

@@ -6,7 +6,7 @@ use dwell_store::{Error, Settle, Settled};
 use tokio::sync::mpsc;
 
 use super::lane::Event;
-use super::shared::{Held, Shared};
+use super::shared::{TakenMessage, WorkerShared};
 
 /// The delay before a settlement is retried that the store could not execute, in milliseconds.
 const AGAIN_AFTER_MS: u64 = 250;
@@ -23,14 +23,14 @@ pub(super) struct Request {
     pub(super) settle: Settle,
     /// When the lease is over: until then it is retried.
     pub(super) deadline_ms: u64,
-    pub(super) held: Held,
+    pub(super) held: TakenMessage,
     pub(super) keeps_slot: bool,
     /// The lane that receives the result.
     pub(super) lane: mpsc::UnboundedSender<Event>,
 }
 
 /// Settles until the task is aborted.
-pub(super) async fn settle(shared: Arc<Shared>, mut requests: mpsc::UnboundedReceiver<Request>) {
+pub(super) async fn settle(shared: Arc<WorkerShared>, mut requests: mpsc::UnboundedReceiver<Request>) {
     let mut batch: Vec<Request> = Vec::new();
     loop {
         let at_once = AT_ONCE.min(shared.store.limits().batch.max(1));
@@ -51,7 +51,7 @@ pub(super) async fn settle(shared: Arc<Shared>, mut requests: mpsc::UnboundedRec
 }
 
 /// Settles these, and sends back what the store could not settle.
-async fn call(shared: Arc<Shared>, batch: Vec<Request>) {
+async fn call(shared: Arc<WorkerShared>, batch: Vec<Request>) {
     let settles = batch.iter().map(|request| request.settle.clone()).collect();
     let over_ms = batch.iter().map(|request| request.deadline_ms).max().unwrap_or_default();
     let until_ms = shared.now_ms().saturating_add(CALL_MS).min(over_ms);

@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Stopping,
 }
 
-pub(super) struct Shared {
+pub(super) struct WorkerShared {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) timer: Timer,
@@ -42,7 +42,7 @@ pub(super) struct Shared {
 }
 
 /// A taken message.
-pub(super) struct Held {
+pub(super) struct TakenMessage {
     pub(super) delivery: Arc<Delivery>,
     pub(super) lease: LeaseId,
     pub(super) fuse: Fuse,
@@ -52,7 +52,7 @@ pub(super) struct Held {
     pub(super) is_suspect: bool,
 }
 
-impl Held {
+impl TakenMessage {
     pub(super) fn bytes(&self) -> usize {
         self.delivery.message.body.len()
     }
@@ -66,20 +66,20 @@ impl Held {
         self.token.fired() == Some(Fired::LeaseLost)
     }
 
-    pub(super) fn job(&self, shared: &Shared, deadline_ms: u64) -> Job {
+    pub(super) fn job(&self, shared: &WorkerShared, deadline_ms: u64) -> Job {
         Job::new(Arc::clone(&self.delivery), self.token.clone(), Arc::clone(&shared.clock), deadline_ms)
     }
 }
 
-impl Shared {
+impl WorkerShared {
     pub(super) fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         timer: Timer,
         terms: Terms,
         settler: mpsc::UnboundedSender<settler::Request>,
-    ) -> Shared {
-        Shared {
+    ) -> WorkerShared {
+        WorkerShared {
             store,
             clock,
             timer,
@@ -123,7 +123,13 @@ impl Shared {
     }
 
     /// Keeps the lease of a message from now on.
-    pub(super) fn hold(&self, delivery: Delivery, lease_ms: u64, asked_ms: u64, is_suspect: bool) -> Held {
+    pub(super) fn hold(
+        &self,
+        delivery: Delivery,
+        lease_ms: u64,
+        asked_ms: u64,
+        is_suspect: bool,
+    ) -> TakenMessage {
         let (fuse, token) = Token::new();
         let receipt = delivery.receipt.clone();
         let (lease, is_earlier) = self.leases().granted(receipt, lease_ms, asked_ms, fuse.clone());
@@ -135,11 +141,11 @@ impl Shared {
             // The answer has come too late, as after a stop of the process. The keeper would fire it a moment later.
             fuse.fire(Fired::LeaseLost);
         }
-        Held { delivery, lease, fuse, token, answered_ms, is_suspect }
+        TakenMessage { delivery, lease, fuse, token, answered_ms, is_suspect }
     }
 
     /// Stops keeping a lease; returns its receipt and deadline, if it is not over.
-    pub(super) fn end(&self, held: &Held) -> Option<(Receipt, u64)> {
+    pub(super) fn end(&self, held: &TakenMessage) -> Option<(Receipt, u64)> {
         let now_ms = self.now_ms();
         self.leases().end(held.lease, now_ms)
     }

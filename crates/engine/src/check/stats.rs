@@ -1,14 +1,14 @@
-//! The content of due files, by queue: from their indexes alone.
+//! The content of tables, by queue: from their indexes alone.
 
 use std::collections::BTreeMap;
 
 use dwell_model::{QueueName, Timestamp};
 
-use crate::due::{File, LaneState, Settled};
+use crate::table::{DeletionBitmap, SectionState, Table};
 
-/// The entries of a queue in due files.
+/// The entries of a queue in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct QueueStats {
+pub(crate) struct TableQueueStats {
     /// Unsettled entries: scheduled when the files were written, and due or not by now,
     pub(crate) scheduled: u64,
     /// ready then,
@@ -27,25 +27,25 @@ pub(crate) struct QueueStats {
 
 /// Counts the entries of `files`, each with its set of settlements.
 pub(crate) fn stats<'a>(
-    files: impl IntoIterator<Item = (&'a File, &'a Settled)>,
-) -> BTreeMap<QueueName, QueueStats> {
-    let mut stats: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
+    files: impl IntoIterator<Item = (&'a Table, &'a DeletionBitmap)>,
+) -> BTreeMap<QueueName, TableQueueStats> {
+    let mut stats: BTreeMap<QueueName, TableQueueStats> = BTreeMap::new();
     for (file, settled) in files {
         let mut before = None;
-        for lane in file.lanes() {
-            let queue = stats.entry(lane.queue.clone()).or_default();
-            let live = u64::from(settled.live(lane.range()));
-            match lane.state {
-                LaneState::Ready => queue.ready += live,
-                LaneState::Scheduled => queue.scheduled += live,
-                LaneState::Dead => queue.dead += live,
+        for section in file.sections() {
+            let queue = stats.entry(section.queue.clone()).or_default();
+            let live = u64::from(settled.live(section.range()));
+            match section.state {
+                SectionState::Ready => queue.ready += live,
+                SectionState::Scheduled => queue.scheduled += live,
+                SectionState::Dead => queue.dead += live,
             }
-            queue.settled += u64::from(lane.count) - live;
-            queue.body_bytes += lane.body_bytes;
-            let (earliest, latest) = queue.dues.unwrap_or((lane.min_due, lane.max_due));
-            queue.dues = Some((earliest.min(lane.min_due), latest.max(lane.max_due)));
-            queue.files += u64::from(before != Some(&lane.queue));
-            before = Some(&lane.queue);
+            queue.settled += u64::from(section.count) - live;
+            queue.body_bytes += section.body_bytes;
+            let (earliest, latest) = queue.dues.unwrap_or((section.min_due, section.max_due));
+            queue.dues = Some((earliest.min(section.min_due), latest.max(section.max_due)));
+            queue.files += u64::from(before != Some(&section.queue));
+            before = Some(&section.queue);
         }
     }
     stats

@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use super::*;
 use crate::disk::MemoryDisk;
-use crate::due::tests::{dir, many, of_all_kinds};
-use crate::due::{Entry, Writer};
-use crate::run;
+use crate::index_run;
+use crate::table::tests::{dir, many, of_all_kinds};
+use crate::table::{Entry, TableWriter};
 
 const DIRECTORY: u64 = 77;
 
-fn name(kind: Kind, number: u32) -> Name {
-    Name { directory: DIRECTORY, shard: 3, kind, number }
+fn name(kind: FileKind, number: u32) -> FileId {
+    FileId { directory: DIRECTORY, shard: 3, kind, number }
 }
 
 /// A shard's files, as a manifest would list them.
 struct Shard {
     disk: MemoryDisk,
-    files: Vec<(u32, Arc<File>, Settled)>,
-    numbers: Vec<(u64, Home)>,
+    files: Vec<(u32, Arc<Table>, DeletionBitmap)>,
+    numbers: Vec<(u64, TableRef)>,
     keys: Vec<(u64, Number)>,
 }
 
 impl Shard {
-    /// Two due files with different messages, and the runs that find them.
+    /// Two tables with different messages, and the index runs that find them.
     fn new() -> Shard {
         let disk = MemoryDisk::new();
         disk.create_dir(dir()).unwrap();
@@ -35,14 +35,14 @@ impl Shard {
             entry.key = Some(format!("key {}", entry.number).parse().unwrap());
         }
         for (number, entries) in [(1, of_all_kinds()), (4, others)] {
-            let mut writer = Writer::create(&shard.disk, dir(), name(Kind::Due, number)).unwrap();
+            let mut writer = TableWriter::create(&shard.disk, dir(), name(FileKind::Table, number)).unwrap();
             for (entry, body) in &entries {
                 let ordinal = writer.push(entry, body).unwrap();
-                shard.numbers.push((entry.number.get(), Home { file: number, ordinal }));
+                shard.numbers.push((entry.number.get(), TableRef { file: number, ordinal }));
                 shard.keys.extend(hash(entry).map(|hash| (hash, entry.number)));
             }
             let file = writer.finish().unwrap();
-            let settled = Settled::none(file.len());
+            let settled = DeletionBitmap::none(file.len());
             shard.files.push((number, Arc::new(file), settled));
         }
         // A reference that was valid once, and is obsolete.
@@ -50,48 +50,48 @@ impl Shard {
         shard
     }
 
-    /// Writes the runs, with the pairs of an older one as well, and checks.
-    fn check(&self, portion: usize) -> Report {
-        let old: Vec<_> = (1..4_000).map(|number| (number, Home { file: 99, ordinal: 7 })).collect();
-        write(&self.disk, name(Kind::Numbers, 7), &self.numbers);
-        write(&self.disk, name(Kind::Numbers, 3), &old);
+    /// Writes the index runs, with the pairs of an older one as well, and checks.
+    fn check(&self, portion: usize) -> FileReport {
+        let old: Vec<_> = (1..4_000).map(|number| (number, TableRef { file: 99, ordinal: 7 })).collect();
+        write(&self.disk, name(FileKind::Numbers, 7), &self.numbers);
+        write(&self.disk, name(FileKind::Numbers, 3), &old);
         let (newer, older) = self.keys.split_at(self.keys.len() / 2);
-        write(&self.disk, name(Kind::Keys, 7), newer);
-        write(&self.disk, name(Kind::Keys, 3), older);
+        write(&self.disk, name(FileKind::Keys, 7), newer);
+        write(&self.disk, name(FileKind::Keys, 3), older);
         self.read(portion)
     }
 
-    fn read(&self, portion: usize) -> Report {
+    fn read(&self, portion: usize) -> FileReport {
         let mut bytes = 0;
         let report = check_in_portions(&self.disk, dir(), &self.named(), portion, &mut |read| bytes += read);
         assert!(bytes >= report.bytes - 64 * report.files, "{bytes} of {} bytes told", report.bytes);
         report
     }
 
-    fn named(&self) -> Named<'_> {
+    fn named(&self) -> NamedFiles<'_> {
         let due = self.files.iter().map(|(number, _, settled)| (*number, settled)).collect();
-        Named { directory: DIRECTORY, shard: 3, due, numbers: vec![7, 3], keys: vec![7, 3] }
+        NamedFiles { directory: DIRECTORY, shard: 3, due, numbers: vec![7, 3], keys: vec![7, 3] }
     }
 
-    fn path(&self, kind: Kind, number: u32) -> std::path::PathBuf {
+    fn path(&self, kind: FileKind, number: u32) -> std::path::PathBuf {
         dir().join(name(kind, number).file_name())
     }
 }
 
 fn hash(entry: &Entry) -> Option<u64> {
-    run::key_hash_of(DIRECTORY, entry)
+    index_run::key_hash_of(DIRECTORY, entry)
 }
 
-fn write<V: Value>(disk: &MemoryDisk, name: Name, pairs: &[(u64, V)]) {
+fn write<V: IndexValue>(disk: &MemoryDisk, name: FileId, pairs: &[(u64, V)]) {
     let mut pairs = pairs.to_vec();
     pairs.sort_unstable();
-    let mut writer = run::Writer::create(disk, dir(), name, pairs.len() as u64).unwrap();
+    let mut writer = index_run::RunWriter::create(disk, dir(), name, pairs.len() as u64).unwrap();
     pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
     writer.finish().unwrap();
 }
 
-fn texts(report: &Report) -> Vec<String> {
-    report.flaws.named.iter().map(Flaw::to_string).collect()
+fn texts(report: &FileReport) -> Vec<String> {
+    report.flaws.named.iter().map(FileFlaw::to_string).collect()
 }
 
 #[test]
@@ -113,19 +113,21 @@ fn a_message_that_is_not_found_is_named_unless_it_is_settled() {
     let report = shard.check(700);
     let text =
         format!("due-003-0000000004: message {number}, entry {}, is not found by its number: ", home.ordinal);
-    assert_eq!(texts(&report), [text + "the runs say due file 99, entry 7"]);
+    assert_eq!(texts(&report), [text + "the runs say table 99, entry 7"]);
     let (_, _, settled) = shard.files.last_mut().unwrap();
     settled.set(home.ordinal);
     assert!(shard.check(700).is_sound());
 
     let mut shard = Shard::new();
     shard.numbers[20].1.ordinal += 1;
-    assert!(matches!(shard.check(700).flaws.named[..], [Flaw::NotFoundByNumber { .. }]));
+    assert!(matches!(shard.check(700).flaws.named[..], [FileFlaw::NotFoundByNumber { .. }]));
 
     let mut shard = Shard::new();
     let (_, number) = shard.keys.remove(3);
     let report = shard.check(700);
-    assert!(matches!(report.flaws.named[..], [Flaw::NotFoundByKey { number: lost, .. }] if lost == number));
+    assert!(
+        matches!(report.flaws.named[..], [FileFlaw::NotFoundByKey { number: lost, .. }] if lost == number)
+    );
 }
 
 #[test]
@@ -138,16 +140,16 @@ fn damage_is_named_and_the_rest_is_checked() {
         bytes[at] ^= 1;
         shard.disk.put_file(&path, bytes);
     };
-    damage(Kind::Due, 4, 50_000);
+    damage(FileKind::Table, 4, 50_000);
     let report = shard.read(1_000);
     assert_eq!((report.files, report.flaws.in_all), (5, 1));
     assert!(texts(&report)[0].contains("due-003-0000000004 is damaged at byte"), "{:?}", texts(&report));
-    damage(Kind::Due, 4, 50_000);
-    damage(Kind::Numbers, 7, 100);
+    damage(FileKind::Table, 4, 50_000);
+    damage(FileKind::Numbers, 7, 100);
     let report = shard.read(1_000);
     assert_eq!((report.files, report.flaws.in_all), (5, 1));
     assert!(report.numbers_unchecked && !report.keys_unchecked);
-    shard.disk.remove(&shard.path(Kind::Keys, 3)).unwrap();
+    shard.disk.remove(&shard.path(FileKind::Keys, 3)).unwrap();
     let report = shard.read(1_000);
     assert_eq!((report.files, report.flaws.in_all), (4, 2));
     assert!(report.numbers_unchecked && report.keys_unchecked);
@@ -156,7 +158,7 @@ fn damage_is_named_and_the_rest_is_checked() {
 #[test]
 fn a_set_of_another_file_is_named() {
     let mut shard = Shard::new();
-    shard.files[0].2 = Settled::none(5);
+    shard.files[0].2 = DeletionBitmap::none(5);
     let report = shard.check(1_000);
     assert_eq!(texts(&report), ["due-003-0000000001 has 11 entries, and the manifest speaks of 5"]);
 }
@@ -173,7 +175,7 @@ fn flaws_are_counted_beyond_those_that_are_named() {
 fn files_that_nothing_names_are_found_in_a_listing() {
     let shard = Shard::new();
     shard.check(1_000);
-    shard.disk.put_file(&shard.path(Kind::Due, 8), Vec::new());
+    shard.disk.put_file(&shard.path(FileKind::Table, 8), Vec::new());
     shard.disk.put_file(Path::new("/d/MANIFEST"), Vec::new());
     let names = shard.disk.list(dir()).unwrap();
     assert_eq!(unnamed(&names, &shard.named()), ["due-003-0000000008"]);
@@ -183,7 +185,7 @@ fn files_that_nothing_names_are_found_in_a_listing() {
 fn stats_count_what_is_live_in_each_queue() {
     let mut shard = Shard::new();
     let (_, file, settled) = &mut shard.files[0];
-    let dead = file.lanes().last().unwrap().range();
+    let dead = file.sections().last().unwrap().range();
     settled.set_range(dead.start - 2..dead.end);
     let stats = stats(shard.files.iter().map(|(_, file, settled)| (&**file, settled)));
     let queue = &stats[&"q".parse().unwrap()];

@@ -1,16 +1,16 @@
 //! The cold dead messages of a queue, the oldest first.
 //!
-//! Files have them in the order of their due; those that have [expired](super::expired) in place are among others.
-//! Therefore all lanes of the queue that have any are scanned, and the messages that died first are remembered in a
-//! window, sorted by death, id and place. When all of the window was handed over, the lanes are scanned again for the
-//! next ones; but only those lanes that can have any, since by then the range of the times of death is known of each.
-//! Messages that die within an hour are mostly flushed together, so that few files are read twice.
+//! Files have them in the order of their due; those that have [expired](super::expiry) in place are among others.
+//! Therefore all sections of the queue that have any are scanned, and the messages that died first are remembered in a
+//! window, sorted by death, id and place. When all of the window was handed over, the sections are scanned again for
+//! the next ones; but only those sections that can have any, since by then the range of the times of death is known of
+//! each. Messages that die within an hour are mostly flushed together, so that few files are read twice.
 //!
 //! A scan takes long, so each call reads about half a megabyte, and reports whether there is more to read before
 //! anything can be handed over.
 //!
-//! For [retention](Reader::Retention) an unreadable place does not block the rest: its messages are passed over, and
-//! the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
+//! For [retention](DeadReader::Retention) an unreadable place does not block the rest: its messages are passed over,
+//! and the next window tries them again. A caller that asks for messages by name or in order gets the error instead.
 //!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between the position of the last request and the window's end is
@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::ops::Range;
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
+use dwell_store::core::{ColdMessage, CopyAt, DeadProgress, DeadReader, Died};
 
-use super::{ColdFile, ColdSet, LaneAt, Spot};
-use crate::due::{Entry, Found, LaneState};
-use crate::journal::segment::Place;
+use super::{ColdSet, ColdTable, EntryRef, SectionRef};
+use crate::journal::segment::BodyRef;
 use crate::sealed::{self, ReadError};
+use crate::table::{Entry, SectionState, TableEntry};
 
 /// The approximate number of pieces of 256 KiB that a call reads to fill a window.
 const PIECES: usize = 2;
@@ -43,77 +43,77 @@ const BLOCKS: usize = 48;
 const FAILURES: usize = 4;
 /// The number of windows kept for sweeps: one for the oldest sweep, which the others do not evict, one for all others,
 /// and one for messages past their retention.
-const SWEEPS: usize = 3;
+const BULK_WINDOWS: usize = 3;
 /// The number of windows kept for peeks.
-const PEEKS: usize = 1;
+const PEEK_WINDOWS: usize = 1;
 
 /// A message in the order of deaths.
-type Grave = (Died, Spot);
+type DeadEntry = (Died, EntryRef);
 
 /// A scan over the dead messages of a queue, with the window of those that come next.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct DeadWindow {
     queue: QueueName,
-    reader: Reader,
+    reader: DeadReader,
     /// The position of the last request.
     from: Option<Died>,
     /// The messages of the window that were not handed over, the oldest on top. A heap, since sorting all of them would
     /// take long.
-    window: BinaryHeap<Reverse<Grave>>,
+    window: BinaryHeap<Reverse<DeadEntry>>,
     /// The window is complete up to here.
-    to: HandedOver,
+    to: DeadProgress,
     /// Messages that were put back since the window was begun, up to the window's end.
-    back: BTreeMap<Died, Spot>,
+    back: BTreeMap<Died, EntryRef>,
     /// The scan that fills the next window.
-    scan: Option<Scan>,
+    scan: Option<DeadScan>,
     /// Whether messages have died since it was begun that it may lack.
     is_stale: bool,
 }
 
 /// A scan that fills a window.
 #[derive(Debug)]
-struct Scan {
+struct DeadScan {
     /// Messages that died after this are searched for.
     after: Option<Died>,
-    /// Lanes that are still to be read, the last one first.
-    lanes: Vec<LaneAt>,
-    /// The ordinal at which the current lane goes on.
+    /// Sections that are still to be read, the last one first.
+    sections: Vec<SectionRef>,
+    /// The ordinal at which the current section goes on.
     at: u32,
-    /// The range of the times of death that were read of the current lane.
+    /// The range of the times of death that were read of the current section.
     died: Option<(Timestamp, Timestamp)>,
     /// The oldest messages that were found, the youngest of them on top.
-    oldest: BinaryHeap<Grave>,
-    /// Whether messages of the current lane have died since it was begun: the range of its times of death is then not
-    /// known.
+    oldest: BinaryHeap<DeadEntry>,
+    /// Whether messages of the current section have died since it was begun: the range of its times of death is then
+    /// not known.
     has_missed: bool,
-    /// Whether some of that lane could not be read.
+    /// Whether some of that section could not be read.
     has_failed: bool,
     /// Whether there are others behind them.
     has_more: bool,
     /// The window may not reach beyond this: messages that were put back behind it are not remembered.
-    to: HandedOver,
+    to: DeadProgress,
     /// Whether unreadable places are passed over.
     passes_over: bool,
 }
 
-impl Scan {
+impl DeadScan {
     /// Drops found messages that are elsewhere now, which would keep their new places out. Messages behind the last one
     /// found may have been passed over, and are not behind what is found in the room made here: so the window ends at
     /// the last one found.
-    fn forget(&mut self, is_cold: impl Fn(&Spot) -> bool) {
+    fn forget(&mut self, is_cold: impl Fn(&EntryRef) -> bool) {
         if self.has_more {
             let last = self.oldest.peek().map(|(died, _)| *died);
-            self.to = within(self.to, HandedOver::To(last));
+            self.to = within(self.to, DeadProgress::To(last));
         }
         self.oldest.retain(|(_, spot)| is_cold(spot));
     }
 }
 
-impl Walk {
-    fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> Walk {
+impl DeadWindow {
+    fn new(queue: QueueName, reader: DeadReader, from: Option<Died>) -> DeadWindow {
         // An empty window is complete up to the position where it begins.
-        let to = HandedOver::To(from);
-        Walk {
+        let to = DeadProgress::To(from);
+        DeadWindow {
             queue,
             reader,
             from,
@@ -130,7 +130,7 @@ impl Walk {
     }
 
     /// Whether it has, or will have, all messages that died after `after`.
-    fn is_right(&self, queue: &QueueName, reader: Reader, after: Option<Died>) -> bool {
+    fn is_right(&self, queue: &QueueName, reader: DeadReader, after: Option<Died>) -> bool {
         self.is_of(queue) && self.reader == reader && self.from <= after
     }
 
@@ -147,7 +147,7 @@ impl Walk {
     }
 
     /// Remembers a message that was put back; `most` are remembered at most.
-    fn put_back(&mut self, died: Died, spot: Spot, most: usize) {
+    fn put_back(&mut self, died: Died, spot: EntryRef, most: usize) {
         let to = self.scan.as_mut().map_or(&mut self.to, |scan| &mut scan.to);
         if !reaches(*to, died) {
             return;
@@ -156,30 +156,30 @@ impl Walk {
         if self.back.len() > most {
             self.back.pop_last();
             // Messages put back while the window was filled may be behind its end, which then stays.
-            let last = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
+            let last = DeadProgress::To(self.back.last_key_value().map(|(died, _)| *died));
             *to = within(*to, last);
         }
     }
 
     /// Whether the window ends at `after` or before.
     fn ends_at(&self, after: Option<Died>) -> bool {
-        matches!(self.to, HandedOver::To(to) if to <= after)
+        matches!(self.to, DeadProgress::To(to) if to <= after)
     }
 
     /// The next message, within the range that is complete.
-    fn next(&self) -> Option<Grave> {
+    fn next(&self) -> Option<DeadEntry> {
         let back = self.back.first_key_value().map(|(died, spot)| (*died, *spot));
         let next = self.window.peek().map(|next| next.0).into_iter().chain(back).min();
         next.filter(|(died, _)| reaches(self.to, *died))
     }
 
-    /// Removes the [next](Walk::next) message, which was handled. A message that has been written anew since is present
-    /// twice, and the other place is the right one.
-    fn pop(&mut self, grave: Grave) {
-        if self.window.peek().is_some_and(|Reverse(next)| *next == grave) {
+    /// Removes the [next](DeadWindow::next) message, which was handled. A message that has been rewritten since is
+    /// present twice, and the other place is the right one.
+    fn pop(&mut self, dead_entry: DeadEntry) {
+        if self.window.peek().is_some_and(|Reverse(next)| *next == dead_entry) {
             self.window.pop();
         }
-        let (died, spot) = grave;
+        let (died, spot) = dead_entry;
         if self.back.get(&died) == Some(&spot) {
             self.back.remove(&died);
         }
@@ -193,37 +193,38 @@ impl Walk {
 
     pub(super) fn memory(&self) -> usize {
         let scanned = self.scan.as_ref().map_or(0, |scan| scan.oldest.capacity());
-        (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<Grave>()
+        (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<DeadEntry>()
     }
 }
 
 /// Whether a message that died then is within what was handed over, or will be.
-fn reaches(to: HandedOver, died: Died) -> bool {
+fn reaches(to: DeadProgress, died: Died) -> bool {
     match to {
-        HandedOver::All => true,
-        HandedOver::To(to) => Some(died) <= to,
+        DeadProgress::All => true,
+        DeadProgress::To(to) => Some(died) <= to,
     }
 }
 
 /// The range within both.
-fn within(one: HandedOver, other: HandedOver) -> HandedOver {
+fn within(one: DeadProgress, other: DeadProgress) -> DeadProgress {
     match (one, other) {
-        (HandedOver::To(one), HandedOver::To(other)) => HandedOver::To(one.min(other)),
-        (HandedOver::All, to) | (to, HandedOver::All) => to,
+        (DeadProgress::To(one), DeadProgress::To(other)) => DeadProgress::To(one.min(other)),
+        (DeadProgress::All, to) | (to, DeadProgress::All) => to,
     }
 }
 
-/// The lanes of a queue in which a file has messages that are cold and dead.
-fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
-    let lanes = (0..).zip(file.file.lanes().iter().zip(&file.lanes));
-    let of_queue = lanes.filter(|(_, (lane, _))| lane.queue == *queue);
-    let dead = of_queue
-        .filter(|(_, (lane, state))| lane.state == LaneState::Dead && state.live > 0 || state.over > 0);
-    dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
+/// The sections of a queue in which a file has messages that are cold and dead.
+fn dead_sections(file: &ColdTable, queue: &QueueName) -> Vec<SectionRef> {
+    let sections = (0..).zip(file.file.sections().iter().zip(&file.sections));
+    let of_queue = sections.filter(|(_, (section, _))| section.queue == *queue);
+    let dead = of_queue.filter(|(_, (section, state))| {
+        section.state == SectionState::Dead && state.live > 0 || state.over > 0
+    });
+    dead.map(|(section, _)| SectionRef { file: file.file.name().number, section }).collect()
 }
 
 /// Reads the blocks of a piece one by one, as far as they can be; says where it stopped.
-fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> sealed::Result<u32> {
+fn read_singly(file: &ColdTable, piece: Range<u32>, found: &mut Vec<TableEntry>) -> sealed::Result<u32> {
     let (mut next, mut failures) = (piece.start, 0);
     while next < piece.end && failures < FAILURES {
         let end = file.file.ordinals_of(file.file.block_of(next)).end.min(piece.end);
@@ -242,7 +243,7 @@ fn read_singly(file: &ColdFile, piece: Range<u32>, found: &mut Vec<Found>) -> se
 }
 
 /// When an entry died that is dead, or over.
-pub(super) fn died(found: &Found) -> Option<Died> {
+pub(super) fn died(found: &TableEntry) -> Option<Died> {
     died_at(&found.entry)
 }
 
@@ -260,25 +261,25 @@ impl ColdSet {
     pub(super) fn hand_over_dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
-    ) -> sealed::Result<HandedOver> {
+        into: &mut Vec<ColdMessage<BodyRef>>,
+    ) -> sealed::Result<DeadProgress> {
         let known = self.walks.iter().position(|walk| walk.is_right(queue, reader, after));
         let mut walk = match known {
             Some(at) => self.walks.remove(at),
             None => {
                 self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader);
-                Walk::new(queue.clone(), reader, after)
+                DeadWindow::new(queue.clone(), reader, after)
             }
         };
         walk.go_to(after);
         if walk.ends_at(after) && !self.fill(&mut walk)? {
-            self.keep_walk(walk);
-            return Ok(HandedOver::To(after));
+            self.keep_window(walk);
+            return Ok(DeadProgress::To(after));
         }
-        let mut graves: Vec<Grave> = Vec::new();
+        let mut dead_entries: Vec<DeadEntry> = Vec::new();
         let mut blocks = HashSet::new();
         let mut to = walk.to;
         while let Some((died, spot)) = walk.next() {
@@ -286,21 +287,21 @@ impl ColdSet {
             if let Some(file) = self.files.get(&spot.file).filter(|file| file.is_cold(spot.ordinal)) {
                 let block = (spot.file, file.file.block_of(spot.ordinal));
                 let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
-                if graves.len() >= most || is_full {
-                    to = HandedOver::To(graves.last().map(|(died, _)| *died).or(after));
+                if dead_entries.len() >= most || is_full {
+                    to = DeadProgress::To(dead_entries.last().map(|(died, _)| *died).or(after));
                     break;
                 }
                 blocks.insert(block);
-                graves.push((died, spot));
+                dead_entries.push((died, spot));
             }
             walk.pop((died, spot));
         }
         // In the order of the places, each block is read once.
-        let mut spots: Vec<Spot> = graves.iter().map(|(_, spot)| *spot).collect();
+        let mut spots: Vec<EntryRef> = dead_entries.iter().map(|(_, spot)| *spot).collect();
         spots.sort_unstable();
         match self.read_all(&spots) {
             Ok(found) => self.hand_over(found, into),
-            Err(error) if reader == Reader::Retention && error.is_of_the_place() => {
+            Err(error) if reader == DeadReader::Retention && error.is_of_the_place() => {
                 // Nothing is handed over before it is known that the rest can be read, or is to be passed over.
                 let mut found = Vec::new();
                 for spot in spots {
@@ -315,7 +316,7 @@ impl ColdSet {
             // Unreadable messages have to be found again, so the walk is dropped.
             Err(error) => return Err(error),
         }
-        self.keep_walk(walk);
+        self.keep_window(walk);
         Ok(to)
     }
 
@@ -330,30 +331,31 @@ impl ColdSet {
         if self.passed_over.remove(queue).is_none() {
             return;
         }
-        self.walks.retain(|walk| walk.queue != *queue || walk.reader != Reader::Retention);
-        for at in self.lanes_of(queue) {
+        self.walks.retain(|walk| walk.queue != *queue || walk.reader != DeadReader::Retention);
+        for at in self.sections_of(queue) {
             self.readable.remove(&at);
         }
     }
 
-    /// From when to when all died that count in this lane, if that is known: for retention none does that was passed over.
-    fn died_in(&self, at: LaneAt, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
+    /// From when to when all died that count in this section, if that is known: for retention none does that was passed
+    /// over.
+    fn died_in(&self, at: SectionRef, passes_over: bool) -> Option<Option<(Timestamp, Timestamp)>> {
         let readable = || self.readable.get(&at).filter(|_| passes_over).copied();
         self.deaths.get(&at).map(|died| Some(*died)).or_else(readable)
     }
 
     /// Drops walks that may lack messages that are dead now.
-    pub(super) fn end_stale_walks(&mut self, queue: &QueueName, reader: Reader) {
+    pub(super) fn end_stale_windows(&mut self, queue: &QueueName, reader: DeadReader) {
         self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
 
-    fn keep_walk(&mut self, walk: Walk) {
+    fn keep_window(&mut self, walk: DeadWindow) {
         let reader = walk.reader;
         self.walks.push(walk);
-        let is_peek = |walk: &Walk| walk.reader == Reader::Peek;
-        let most = if reader == Reader::Peek { PEEKS } else { SWEEPS };
+        let is_peek = |walk: &DeadWindow| walk.reader == DeadReader::Peek;
+        let most = if reader == DeadReader::Peek { PEEK_WINDOWS } else { BULK_WINDOWS };
         let alike =
-            || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == Reader::Peek));
+            || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == DeadReader::Peek));
         if alike().count() <= most {
             return;
         }
@@ -363,24 +365,26 @@ impl ColdSet {
         let other_of =
             |reader| alike().find(|at| self.walks[*at].reader == reader && *at + 1 < self.walks.len());
         let order = match reader {
-            Reader::Retention => [Reader::Retention, Reader::Younger],
-            Reader::Sweep | Reader::Younger | Reader::Peek => [Reader::Younger, Reader::Retention],
+            DeadReader::Retention => [DeadReader::Retention, DeadReader::Younger],
+            DeadReader::Sweep | DeadReader::Younger | DeadReader::Peek => {
+                [DeadReader::Younger, DeadReader::Retention]
+            }
         };
         let goes = order.into_iter().find_map(other_of).or_else(|| alike().next());
         goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
     }
 
     /// Continues to fill the window; false if there is more to read.
-    fn fill(&mut self, walk: &mut Walk) -> sealed::Result<bool> {
+    fn fill(&mut self, walk: &mut DeadWindow) -> sealed::Result<bool> {
         let mut scan = match walk.scan.take() {
             Some(scan) => scan,
             None => self.begin_scan(walk),
         };
         for _ in 0..PIECES {
             if !self.read_piece(&walk.queue, &mut scan)? {
-                let Scan { oldest, has_more, to, .. } = scan;
+                let DeadScan { oldest, has_more, to, .. } = scan;
                 let last = oldest.peek().map(|(died, _)| *died);
-                let found = if has_more { HandedOver::To(last) } else { HandedOver::All };
+                let found = if has_more { DeadProgress::To(last) } else { DeadProgress::All };
                 walk.to = within(found, to);
                 walk.window = oldest.into_iter().map(Reverse).collect();
                 return Ok(true);
@@ -390,28 +394,28 @@ impl ColdSet {
         Ok(false)
     }
 
-    fn begin_scan(&mut self, walk: &mut Walk) -> Scan {
+    fn begin_scan(&mut self, walk: &mut DeadWindow) -> DeadScan {
         // Messages that were put back before are found by the scan itself.
         walk.back.clear();
         walk.window = BinaryHeap::new();
-        let passes_over = walk.reader == Reader::Retention;
-        let mut lanes = self.lanes_of(&walk.queue);
-        lanes.retain(|at| self.has_dead_in(*at));
-        // Many queues have the same retention, and in each a few messages pass it every minute: not all lanes are read
-        // for these.
-        let until = self.retain_until.filter(|_| walk.reader == Reader::Retention);
-        let is_later = |at: &LaneAt| {
+        let passes_over = walk.reader == DeadReader::Retention;
+        let mut sections = self.sections_of(&walk.queue);
+        sections.retain(|at| self.has_dead_in(*at));
+        // Many queues have the same retention, and in each a few messages pass it every minute: not all sections are
+        // read for these.
+        let until = self.retain_until.filter(|_| walk.reader == DeadReader::Retention);
+        let is_later = |at: &SectionRef| {
             let first = self.died_in(*at, passes_over).flatten().map(|(first, _)| first);
             until.zip(first).is_some_and(|((until, _), first)| first > until)
         };
-        let all = lanes.len();
-        lanes.retain(|at| !is_later(at));
-        let to = if lanes.len() < all { HandedOver::To(until) } else { HandedOver::All };
+        let all = sections.len();
+        sections.retain(|at| !is_later(at));
+        let to = if sections.len() < all { DeadProgress::To(until) } else { DeadProgress::All };
         // Those that may have the oldest are read first; of some that is not known.
-        lanes.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
-        Scan {
+        sections.sort_by_key(|at| Reverse(self.died_in(*at, passes_over).flatten().map(|(first, _)| first)));
+        DeadScan {
             after: walk.from,
-            lanes,
+            sections,
             at: 0,
             died: None,
             has_missed: false,
@@ -424,11 +428,11 @@ impl ColdSet {
     }
 
     /// Reads one more piece; false if nothing is left to read.
-    fn read_piece(&mut self, queue: &QueueName, scan: &mut Scan) -> sealed::Result<bool> {
-        let is_full = scan.oldest.len() >= self.graves;
-        // Lanes that need not be read cost nothing.
+    fn read_piece(&mut self, queue: &QueueName, scan: &mut DeadScan) -> sealed::Result<bool> {
+        let is_full = scan.oldest.len() >= self.dead_entries;
+        // Sections that need not be read cost nothing.
         let at = loop {
-            let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
+            let Some(at) = scan.sections.last().copied() else { return Ok(false) };
             let Some(died) = self.died_in(at, scan.passes_over) else { break at };
             let is_past = died.is_none_or(|(_, last)| scan.after.is_some_and(|(after, _)| last < after));
             let is_behind = |first| scan.oldest.peek().is_some_and(|((latest, _), _)| first > *latest);
@@ -439,12 +443,12 @@ impl ColdSet {
             scan.has_more |= is_later;
             // It may have been read in part.
             (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
-            scan.lanes.pop();
+            scan.sections.pop();
         };
-        let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
-        let (from, lane) = (scan.at.max(range.start), at.lane as usize);
-        let is_dead = self.lane(at).state == LaneState::Dead;
-        let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
+        let (range, file) = (self.section(at).range(), &self.files[&at.file]);
+        let (from, section) = (scan.at.max(range.start), at.section as usize);
+        let is_dead = self.section(at).state == SectionState::Dead;
+        let next = if is_dead { file.next_live(section, from) } else { file.next_over(section, from) };
         let Some(from) = next else {
             let (died, has_failed) = (scan.died.take(), std::mem::take(&mut scan.has_failed));
             let is_known = !std::mem::take(&mut scan.has_missed);
@@ -454,7 +458,7 @@ impl ColdSet {
                 self.deaths.insert(at, died);
             }
             scan.at = 0;
-            scan.lanes.pop();
+            scan.sections.pop();
             return Ok(true);
         };
         let mut to = file.file.piece_end(from).min(range.end);
@@ -465,7 +469,7 @@ impl ColdSet {
                 found.clear();
                 failed = Some(error);
                 to = read_singly(file, from..to, &mut found)?;
-                // When all of the lane have died is not known then.
+                // When all of the section have died is not known then.
                 scan.has_failed = true;
             }
             Err(error) => return Err(error),
@@ -485,8 +489,8 @@ impl ColdSet {
             if Some(died) <= scan.after {
                 continue;
             }
-            scan.oldest.push((died, Spot { file: at.file, ordinal }));
-            if scan.oldest.len() > self.graves {
+            scan.oldest.push((died, EntryRef { file: at.file, ordinal }));
+            if scan.oldest.len() > self.dead_entries {
                 scan.oldest.pop();
                 scan.has_more = true;
             }
@@ -497,19 +501,20 @@ impl ColdSet {
         Ok(true)
     }
 
-    fn has_dead_in(&self, at: LaneAt) -> bool {
-        self.lane(at).state == LaneState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
+    fn has_dead_in(&self, at: SectionRef) -> bool {
+        self.section(at).state == SectionState::Dead
+            || self.files[&at.file].sections[at.section as usize].over > 0
     }
 
-    /// Cold messages of a lane have expired. Windows of its queue that were begun before lack them: a sweep in progress
-    /// does not need them, and everything else begins anew.
-    pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
-        let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
-        let at = LaneAt { file, lane };
+    /// Cold messages of a section have expired. Windows of its queue that were begun before lack them: a sweep in
+    /// progress does not need them, and everything else begins anew.
+    pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, section: usize) {
+        let section = u32::try_from(section).expect("sections are counted in 32 bits");
+        let at = SectionRef { file, section };
         self.deaths.remove(&at);
         self.readable.remove(&at);
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
-        scans.filter(|scan| scan.lanes.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
+        scans.filter(|scan| scan.sections.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
     }
 
@@ -517,37 +522,38 @@ impl ColdSet {
     pub(super) fn dead_is_back(&mut self, copy: CopyAt, died: Died) {
         let (file, ordinal) = (copy.file.get(), copy.ordinal);
         let found = &self.files[&file].file;
-        let lane = found.lane_of(ordinal);
-        let queue = &found.lanes()[lane].queue;
-        let at = LaneAt { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
+        let section = found.section_of(ordinal);
+        let queue = &found.sections()[section].queue;
+        let at =
+            SectionRef { file, section: u32::try_from(section).expect("sections are counted in 32 bits") };
         let readable = self.readable.get_mut(&at).map(|known| known.get_or_insert((died.0, died.0)));
         for (first, last) in self.deaths.get_mut(&at).into_iter().chain(readable) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
-        // A scan of its lane may be past it, and has to know the full range of the lane's times of death.
+        // A scan of its section may be past it, and has to know the full range of the section's times of death.
         let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
-        for scan in scans.filter(|scan| scan.lanes.last() == Some(&at)) {
+        for scan in scans.filter(|scan| scan.sections.last() == Some(&at)) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
-        let most = self.graves;
+        let most = self.dead_entries;
         for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
-            walk.put_back(died, Spot { file, ordinal }, most);
+            walk.put_back(died, EntryRef { file, ordinal }, most);
         }
     }
 
     /// A file was added: messages that are cold and dead in it were elsewhere before.
-    pub(super) fn dead_come(&mut self, file: &ColdFile) {
+    pub(super) fn dead_come(&mut self, file: &ColdTable) {
         let files = &self.files;
-        let is_cold = |spot: &Spot| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
+        let is_cold = |spot: &EntryRef| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
         self.walks.retain_mut(|walk| {
-            let lanes = dead_lanes(file, &walk.queue);
-            if lanes.is_empty() {
+            let sections = dead_sections(file, &walk.queue);
+            if sections.is_empty() {
                 return true;
             }
             let Some(scan) = walk.scan.as_mut() else { return false };
             scan.forget(is_cold);
-            scan.lanes.splice(0..0, lanes);
+            scan.sections.splice(0..0, sections);
             true
         });
     }
@@ -555,10 +561,10 @@ impl ColdSet {
     /// A file was removed, of which nothing is cold: there is nothing to read in it.
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
-            if scan.lanes.last().is_some_and(|at| at.file == number) {
+            if scan.sections.last().is_some_and(|at| at.file == number) {
                 (scan.at, scan.died, scan.has_missed, scan.has_failed) = (0, None, false, false);
             }
-            scan.lanes.retain(|at| at.file != number);
+            scan.sections.retain(|at| at.file != number);
         }
     }
 }
@@ -577,9 +583,9 @@ mod tests {
         let at = Timestamp::from_ms(5).unwrap();
         let died = (at, MessageId::new(at, 0, 1, 7));
         for (old, new) in [(1, 2), (2, 1)] {
-            let mut walk = Walk::new("q".parse().unwrap(), Reader::Sweep, None);
-            walk.to = HandedOver::All;
-            let [old, new] = [old, new].map(|file| Spot { file, ordinal: 3 });
+            let mut walk = DeadWindow::new("q".parse().unwrap(), DeadReader::Sweep, None);
+            walk.to = DeadProgress::All;
+            let [old, new] = [old, new].map(|file| EntryRef { file, ordinal: 3 });
             walk.window.push(Reverse((died, old)));
             walk.put_back(died, new, 10);
             let mut seen = Vec::new();
@@ -599,15 +605,15 @@ mod tests {
             Some((at, MessageId::new(at, 0, 1, 7)))
         };
         let (queue, other): (QueueName, QueueName) = ("q".parse().unwrap(), "other".parse().unwrap());
-        let walk = Walk::new(queue.clone(), Reader::Sweep, died(5));
+        let walk = DeadWindow::new(queue.clone(), DeadReader::Sweep, died(5));
         for (queue, reader, after, is_right) in [
-            (&queue, Reader::Sweep, died(5), true),
-            (&queue, Reader::Sweep, died(6), true),
-            (&queue, Reader::Sweep, died(4), false),
-            (&queue, Reader::Sweep, None, false),
-            (&other, Reader::Sweep, died(5), false),
-            (&queue, Reader::Peek, died(5), false),
-            (&other, Reader::Peek, died(5), false),
+            (&queue, DeadReader::Sweep, died(5), true),
+            (&queue, DeadReader::Sweep, died(6), true),
+            (&queue, DeadReader::Sweep, died(4), false),
+            (&queue, DeadReader::Sweep, None, false),
+            (&other, DeadReader::Sweep, died(5), false),
+            (&queue, DeadReader::Peek, died(5), false),
+            (&other, DeadReader::Peek, died(5), false),
         ] {
             assert_eq!(walk.is_right(queue, reader, after), is_right, "{queue} {reader:?} {after:?}");
         }
@@ -619,16 +625,16 @@ mod tests {
     #[test]
     fn what_is_past_its_retention_in_many_queues_displaces_no_sweep() {
         let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
-        let mut kept = |walks: &[(&str, Reader)]| {
+        let mut kept = |walks: &[(&str, DeadReader)]| {
             for (name, reader) in walks {
-                cold.keep_walk(Walk::new(name.parse().unwrap(), *reader, None));
+                cold.keep_window(DeadWindow::new(name.parse().unwrap(), *reader, None));
             }
             cold.walks.iter().map(|walk| walk.queue.as_str().to_owned()).collect::<Vec<String>>()
         };
-        let of_retention = ["a", "b", "c", "d"].map(|name| (name, Reader::Retention));
-        assert_eq!(kept(&[("swept", Reader::Sweep)]), ["swept"]);
+        let of_retention = ["a", "b", "c", "d"].map(|name| (name, DeadReader::Retention));
+        assert_eq!(kept(&[("swept", DeadReader::Sweep)]), ["swept"]);
         assert_eq!(kept(&of_retention), ["swept", "c", "d"]);
-        assert_eq!(kept(&[("younger", Reader::Younger)]), ["swept", "d", "younger"]);
+        assert_eq!(kept(&[("younger", DeadReader::Younger)]), ["swept", "d", "younger"]);
         assert_eq!(kept(&of_retention), ["swept", "younger", "d"]);
     }
 
@@ -637,16 +643,16 @@ mod tests {
     /// window was taken to be complete up to there.
     #[test]
     fn a_scan_makes_room_for_the_new_place_of_what_it_had_found() {
-        let grave = |ms: i64, file: u32| {
+        let dead_entry = |ms: i64, file: u32| {
             let at = Timestamp::from_ms(ms).unwrap();
-            ((at, MessageId::new(at, 0, 1, 7)), Spot { file, ordinal: 3 })
+            ((at, MessageId::new(at, 0, 1, 7)), EntryRef { file, ordinal: 3 })
         };
         for has_more in [false, true] {
-            let oldest = [grave(1, 1), grave(5, 1), grave(9, 1)].into();
-            let (at, to) = (0, HandedOver::All);
-            let mut scan = Scan {
+            let oldest = [dead_entry(1, 1), dead_entry(5, 1), dead_entry(9, 1)].into();
+            let (at, to) = (0, DeadProgress::All);
+            let mut scan = DeadScan {
                 after: None,
-                lanes: Vec::new(),
+                sections: Vec::new(),
                 at,
                 died: None,
                 has_missed: false,
@@ -659,8 +665,8 @@ mod tests {
             scan.forget(|spot| spot.file != 1);
             assert!(scan.oldest.is_empty());
             // Messages behind the last one that was found may have been passed over.
-            assert!(reaches(scan.to, grave(9, 2).0));
-            assert_eq!(reaches(scan.to, grave(12, 2).0), !has_more);
+            assert!(reaches(scan.to, dead_entry(9, 2).0));
+            assert_eq!(reaches(scan.to, dead_entry(12, 2).0), !has_more);
         }
     }
 }

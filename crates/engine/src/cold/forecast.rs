@@ -1,19 +1,19 @@
 //! Forecasts: the number of cold messages that fall due by given instants, from the indexes of the files.
 //!
-//! An index has the due of the first entry of each block, and of the last one of each lane: so the position of an
-//! instant in a lane is known to less than a block. The entries in between are taken to be spread evenly, and the
+//! An index has the due of the first entry of each block, and of the last one of each section: so the position of an
+//! instant in a section is known to less than a block. The entries in between are taken to be spread evenly, and the
 //! [bound](Forecast::within) counts all of them that may be on the other side.
 //!
 //! The number of scheduled messages is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it
-//! while takes keep up: then the first cold entry of a lane is known to be due later. Where ready messages wait, the
+//! while takes keep up: then the first cold entry of a section is known to be due later. Where ready messages wait, the
 //! block in which they end is read, at most once until more become ready.
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::Forecast;
 
-use super::{ColdSet, LaneAt};
-use crate::due::{Between, LaneState};
+use super::{ColdSet, SectionRef};
 use crate::sealed;
+use crate::table::{Between, SectionState};
 
 /// Bounds and an estimate of the number of entries that are due by an instant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,30 +27,32 @@ impl ColdSet {
     pub(super) fn due_by(
         &mut self,
         queue: &QueueName,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         edges: &[Timestamp],
     ) -> sealed::Result<Forecast> {
         let mut order: Vec<usize> = (0..edges.len()).collect();
         order.sort_by_key(|at| edges[*at]);
         let rising: Vec<Timestamp> = order.iter().map(|at| edges[*at]).collect();
         let mut estimates = vec![Estimate::default(); edges.len()];
-        // The entries that are due by an edge and every later one, in lanes that end before it.
+        // The entries that are due by an edge and every later one, in sections that end before it.
         let mut ended = vec![0; edges.len() + 1];
         let mut scheduled = 0;
-        for at in self.lanes_of(queue) {
-            let lane = self.lane(at);
-            if lane.state != LaneState::Scheduled || self.files[&at.file].lanes[at.lane as usize].live == 0 {
+        for at in self.sections_of(queue) {
+            let section = self.section(at);
+            if section.state != SectionState::Scheduled
+                || self.files[&at.file].sections[at.section as usize].live == 0
+            {
                 continue;
             }
-            let (min_due, max_due) = (lane.min_due, lane.max_due);
-            let unripe = self.scheduled_in(at, ripe)?;
-            scheduled += unripe.count;
+            let (min_due, max_due) = (section.min_due, section.max_due);
+            let not_ready = self.scheduled_in(at, ready_until)?;
+            scheduled += not_ready.count;
             let end = rising.partition_point(|edge| *edge < max_due);
-            ended[end] += unripe.count;
+            ended[end] += not_ready.count;
             // By an instant that has come, every entry that is due is ready.
-            let first = rising.partition_point(|edge| *edge <= unripe.ripe || *edge < min_due);
+            let first = rising.partition_point(|edge| *edge <= not_ready.ready_until || *edge < min_due);
             if first < end {
-                self.add_within(at, &unripe, &rising[first..end], &mut estimates[first..end]);
+                self.add_within(at, &not_ready, &rising[first..end], &mut estimates[first..end]);
             }
         }
         let mut due_by = vec![0; edges.len()];
@@ -63,36 +65,42 @@ impl ColdSet {
         Ok(Forecast { scheduled, due_by, within })
     }
 
-    /// The scheduled entries of a scheduled lane.
-    fn scheduled_in(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Unripe> {
-        let until = self.ripe(at, ripe);
+    /// The scheduled entries of a scheduled section.
+    fn scheduled_in(&mut self, at: SectionRef, ready_until: Timestamp) -> sealed::Result<Unripe> {
+        let until = self.ready_until(at, ready_until);
         let first = match self.known_unripe(at, until) {
             Some(first) => first,
-            None => self.unripe_from(at, ripe)?,
+            None => self.not_ready_from(at, ready_until)?,
         };
-        let (file, end) = (&self.files[&at.file], self.lane(at).range().end);
-        Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
+        let (file, end) = (&self.files[&at.file], self.section(at).range().end);
+        Ok(Unripe { first, ready_until: until, count: u64::from(file.out.live(first..end)) })
     }
 
-    /// An ordinal of a scheduled lane behind all cold entries that are due by `until`, and not behind any other cold
+    /// An ordinal of a scheduled section behind all cold entries that are due by `until`, and not behind any other cold
     /// one, if one is known without reading.
-    fn known_unripe(&self, at: LaneAt, until: Timestamp) -> Option<u32> {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        let Between { low, high, .. } = file.file.due_after(lane, until);
+    fn known_unripe(&self, at: SectionRef, until: Timestamp) -> Option<u32> {
+        let (file, section) = (&self.files[&at.file], self.section(at));
+        let Between { low, high, .. } = file.file.due_after(section, until);
         if file.out.live(low..high) == 0 {
             return Some(high);
         }
-        let first = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        let first = file.next_live(at.section as usize, file.sections[at.section as usize].from)?;
         (self.due_known(at, first).0 > until).then_some(first)
     }
 
-    /// Counts the entries of a lane that are due by each of these instants, which rise and lie within it.
-    fn add_within(&self, at: LaneAt, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        let (mut counted_to, mut counted) = (unripe.first, 0);
+    /// Counts the entries of a section that are due by each of these instants, which rise and lie within it.
+    fn add_within(
+        &self,
+        at: SectionRef,
+        not_ready: &Unripe,
+        edges: &[Timestamp],
+        estimates: &mut [Estimate],
+    ) {
+        let (file, section) = (&self.files[&at.file], self.section(at));
+        let (mut counted_to, mut counted) = (not_ready.first, 0);
         for (edge, estimate) in edges.iter().zip(estimates) {
-            let Between { low, high, from, to } = file.file.due_after(lane, *edge);
-            let (low, from) = (low.max(counted_to), from.max(unripe.ripe));
+            let Between { low, high, from, to } = file.file.due_after(section, *edge);
+            let (low, from) = (low.max(counted_to), from.max(not_ready.ready_until));
             counted += u64::from(file.out.live(counted_to..low));
             counted_to = low;
             let between = u64::from(file.out.live(low..high.max(low)));
@@ -103,12 +111,12 @@ impl ColdSet {
     }
 }
 
-/// The scheduled entries of a lane.
+/// The scheduled entries of a section.
 struct Unripe {
     /// The first entry that is not ready; none behind it is.
     first: u32,
     /// Entries that are due by this instant are ready.
-    ripe: Timestamp,
+    ready_until: Timestamp,
     /// The number of cold entries from `first` on.
     count: u64,
 }

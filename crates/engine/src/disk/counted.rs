@@ -14,11 +14,11 @@ use super::{Disk, DiskFile, DiskLock};
 #[derive(Clone, Debug)]
 pub struct CountedDisk {
     disk: Arc<dyn Disk>,
-    tally: Arc<Tally>,
+    tally: Arc<DiskTally>,
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct DiskTally {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     writes: AtomicU64,
@@ -143,7 +143,7 @@ impl Disk for CountedDisk {
 #[derive(Debug)]
 struct CountedFile {
     file: Arc<dyn DiskFile>,
-    tally: Arc<Tally>,
+    tally: Arc<DiskTally>,
 }
 
 impl DiskFile for CountedFile {

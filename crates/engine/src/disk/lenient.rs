@@ -22,14 +22,14 @@ const FILLING: u8 = 0xFF;
 #[derive(Clone, Debug)]
 pub(crate) struct LenientDisk {
     disk: Arc<dyn Disk>,
-    files: Arc<Mutex<HashMap<PathBuf, Arc<Gaps>>>>,
+    files: Arc<Mutex<HashMap<PathBuf, Arc<BadRanges>>>>,
 }
 
 /// The bad ranges of a file: their starts, and their ends. They do not touch.
 #[derive(Debug, Default)]
-struct Gaps(Mutex<BTreeMap<u64, u64>>);
+struct BadRanges(Mutex<BTreeMap<u64, u64>>);
 
-impl Gaps {
+impl BadRanges {
     /// The first bad range that overlaps `range`, clipped to it.
     fn first_in(&self, range: Range<u64>) -> Option<Range<u64>> {
         let gaps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ fn is_bad(error: &io::Error) -> bool {
 #[derive(Debug)]
 struct LenientFile {
     file: Arc<dyn DiskFile>,
-    gaps: Arc<Gaps>,
+    gaps: Arc<BadRanges>,
 }
 
 impl LenientFile {

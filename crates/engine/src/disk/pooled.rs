@@ -23,12 +23,12 @@ use super::{Disk, DiskDir, DiskFile, DiskLock};
 #[derive(Clone, Debug)]
 pub(crate) struct PooledDisk {
     pool: Arc<Pool>,
-    home: Option<Arc<Home>>,
+    home: Option<Arc<PinnedDir>>,
 }
 
 /// A directory that is kept open.
 #[derive(Debug)]
-struct Home {
+struct PinnedDir {
     dir: PathBuf,
     names: OnceLock<Arc<dyn DiskDir>>,
 }
@@ -39,11 +39,11 @@ struct Pool {
     most: usize,
     /// A logical clock, incremented with each use of a file.
     uses: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     /// Files with a descriptor. At most `most` of them may be closable.
     open: Vec<Weak<PooledFile>>,
     /// Files that are held, by their current names.
@@ -79,7 +79,7 @@ impl PooledDisk {
 
     /// The same disk, keeping this directory open.
     pub(crate) fn at_home_in(self, dir: &Path) -> PooledDisk {
-        let home = Home { dir: dir.to_owned(), names: OnceLock::new() };
+        let home = PinnedDir { dir: dir.to_owned(), names: OnceLock::new() };
         PooledDisk { home: Some(Arc::new(home)), ..self }
     }
 

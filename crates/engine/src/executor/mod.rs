@@ -304,12 +304,12 @@ pub(crate) mod tests {
 
     /// Blocks the thread that notifies until it is released.
     #[derive(Debug)]
-    struct Slow {
+    struct SlowNotifier {
         notified: Mutex<Sender<()>>,
         let_on: Mutex<Receiver<()>>,
     }
 
-    impl Notifier for Slow {
+    impl Notifier for SlowNotifier {
         fn notify(&self) {
             self.notified.lock().unwrap().send(()).unwrap();
             self.let_on.lock().unwrap().recv_timeout(PATIENCE).unwrap();
@@ -321,7 +321,7 @@ pub(crate) mod tests {
     #[test]
     fn whoever_is_woken_finds_the_task_over() {
         let ((notified, has_notified), (let_on, goes_on)) = (channel(), channel());
-        let slow = Slow { notified: Mutex::new(notified), let_on: Mutex::new(goes_on) };
+        let slow = SlowNotifier { notified: Mutex::new(notified), let_on: Mutex::new(goes_on) };
         let spawner: Arc<dyn Spawner> = Arc::new(SystemThreads);
         let executor = Executor::threads(&spawner, Arc::new(slow));
         let (mut handle, submitted) = spawn(&executor, Class::Compaction, Countdown::from(0));

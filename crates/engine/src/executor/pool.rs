@@ -35,18 +35,18 @@ pub(super) struct Pool {
     spawner: Arc<dyn Spawner>,
     /// The nice value of the threads that give way.
     nice: i32,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Notified when there is work, or the pool is closed.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     /// Work that no thread is running, the oldest first.
     works: VecDeque<Arc<Work>>,
     /// The number of threads that are running a slice,
@@ -95,7 +95,7 @@ impl Pool {
         self.start_missing(&mut self.shared.state())
     }
 
-    fn start_missing(&self, state: &mut State) -> io::Result<()> {
+    fn start_missing(&self, state: &mut PoolState) -> io::Result<()> {
         state.forget_over();
         let wanted = (state.running + state.works.len()).min(self.roles.len());
         while state.threads.len() < wanted {
@@ -147,7 +147,7 @@ impl Drop for Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Drops work that was cancelled before a thread ran it.
     fn forget_over(&mut self) {
         self.works.retain(|work| !work.is_over());
@@ -164,8 +164,8 @@ impl State {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl PoolShared {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,12 +230,12 @@ mod tests {
 
     /// A spawner that fails while it `is_out`.
     #[derive(Debug, Default)]
-    struct Few {
+    struct FailingSpawner {
         is_out: AtomicBool,
         started: AtomicUsize,
     }
 
-    impl Spawner for Few {
+    impl Spawner for FailingSpawner {
         fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
             if self.is_out.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -260,9 +260,9 @@ mod tests {
     }
 
     /// Blocks its thread until it is released.
-    struct Held(Receiver<()>);
+    struct BlockedTask(Receiver<()>);
 
-    impl Task for Held {
+    impl Task for BlockedTask {
         type Output = ();
 
         fn slice(&mut self, _: usize) -> Option<()> {
@@ -301,7 +301,8 @@ mod tests {
     fn prefetch_and_a_flush_go_on_beside_compactions_that_do_not_end() {
         let (executor, told) = pool(Arc::new(SystemThreads));
         let ((let_on, held), (let_other, other)) = (channel(), channel());
-        let mut compactions = [held, other].map(|held| spawn(&executor, Class::Compaction, Held(held)).0);
+        let mut compactions =
+            [held, other].map(|held| spawn(&executor, Class::Compaction, BlockedTask(held)).0);
         let (mut flush, _) = spawn(&executor, Class::Flush, Countdown::from(3));
         let (prefetch, read) = channel();
         spawn_detached(&executor, Class::Prefetch, Says(prefetch)).unwrap();
@@ -317,7 +318,7 @@ mod tests {
     /// though there are threads again: puts wait for ever.
     #[test]
     fn what_found_no_thread_is_done_when_there_is_one_again() {
-        let few = Arc::new(Few::default());
+        let few = Arc::new(FailingSpawner::default());
         let (executor, told) = pool(few.clone());
         few.is_out.store(true, Ordering::SeqCst);
         let (mut flush, submitted) = spawn(&executor, Class::Flush, Countdown::from(3));
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn closed_it_has_done_the_deletions_with_threads_or_without() {
         for is_out in [false, true] {
-            let few = Arc::new(Few::default());
+            let few = Arc::new(FailingSpawner::default());
             few.is_out.store(is_out, Ordering::SeqCst);
             let (executor, _told) = pool(few);
             let (mut deletion, submitted) = spawn(&executor, Class::Deletion, Countdown::from(100));

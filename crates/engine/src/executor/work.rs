@@ -98,12 +98,12 @@ mod tests {
     use super::*;
 
     /// Reports that a slice has begun, and waits until it may end.
-    struct Held {
+    struct BlockedTask {
         begun: Sender<()>,
         goes_on: Receiver<()>,
     }
 
-    impl Task for Held {
+    impl Task for BlockedTask {
         type Output = ();
 
         fn slice(&mut self, _: usize) -> Option<()> {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn whoever_gives_work_up_waits_for_the_slice_under_way() {
         let ((begun, has_begun), (let_on, goes_on)) = (channel(), channel());
-        let work = Arc::new(Work::new(Class::Flush, Held { begun, goes_on }, |()| {}));
+        let work = Arc::new(Work::new(Class::Flush, BlockedTask { begun, goes_on }, |()| {}));
         let running = thread::spawn({
             let work = Arc::clone(&work);
             move || work.run_slice(1)

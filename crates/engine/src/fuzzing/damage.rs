@@ -9,13 +9,13 @@ use dwell_model::Message;
 
 use super::driven::{Driven, dir};
 use super::input::Input;
-use super::script::{self, Stands};
+use super::script::{self, PlacedBatch};
 use super::seeds;
 use crate::disk::MemoryDisk;
 use crate::journal::format::{SegmentHeader, SegmentName};
 
 /// A directory whose process was killed, and the messages after each of its batches.
-struct Original {
+struct KilledDirectory {
     manifest: Vec<u8>,
     segments: Vec<Segment>,
     /// By sequence, from 0: before the first batch.
@@ -27,14 +27,14 @@ struct Segment {
     path: PathBuf,
     bytes: Vec<u8>,
     header: SegmentHeader,
-    batches: Vec<Stands>,
+    batches: Vec<PlacedBatch>,
 }
 
 /// A sequence of changes: file (one byte), kind (one byte: flip, cut, zeros, copy), offset (2 bytes), and what the
 /// kind needs.
 pub fn damage(data: &[u8]) {
-    static ORIGINAL: OnceLock<Original> = OnceLock::new();
-    let original = ORIGINAL.get_or_init(Original::make);
+    static ORIGINAL: OnceLock<KilledDirectory> = OnceLock::new();
+    let original = ORIGINAL.get_or_init(KilledDirectory::make);
     let mut manifest = original.manifest.clone();
     let mut segments: Vec<Vec<u8>> = original.segments.iter().map(|segment| segment.bytes.clone()).collect();
     let mut input = Input::new(data);
@@ -98,8 +98,8 @@ struct Verdict {
     mark: u64,
 }
 
-impl Original {
-    fn make() -> Original {
+impl KilledDirectory {
+    fn make() -> KilledDirectory {
         let (disk, states) = seeds::killed();
         let manifest = disk.read_file(&dir().join(crate::manifest::FILE)).expect("it is there");
         let segments = script::segments(&disk)
@@ -112,7 +112,7 @@ impl Original {
                 batches: script::batches(&disk, name, &header),
             })
             .collect();
-        Original { manifest, segments, states }
+        KilledDirectory { manifest, segments, states }
     }
 
     fn judge(&self, now: &[Vec<u8>]) -> Verdict {

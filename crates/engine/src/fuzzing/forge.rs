@@ -8,11 +8,11 @@ use crate::manifest::{self, Manifest};
 /// What is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgery {
-    /// The settled bit of an entry of a due file.
+    /// The settled bit of an entry of a table.
     SettledBit,
     /// The newest run of numbers: the places of the messages that were moved or flushed last.
     NewestRun,
-    /// A held message: it is leased, and its copy lies in a due file.
+    /// A held message: it is leased, and its copy lies in a table.
     Held,
 }
 

@@ -8,11 +8,11 @@ use dwell_store::core::CopyAt;
 
 use super::input::Input;
 use super::seeds::Seed;
-use crate::checkpoint::{Checkpoint, FileState, Held};
+use crate::checkpoint::{Checkpoint, LeasedMessage, TableState};
 use crate::disk::MemoryDisk;
-use crate::due::Settled;
 use crate::journal::format::u32_at;
 use crate::manifest::{FILE, Manifest};
+use crate::table::DeletionBitmap;
 
 /// The first byte says whether length and checksums are corrected; then comes the file.
 pub fn manifest(data: &[u8]) {
@@ -52,7 +52,7 @@ pub fn manifest(data: &[u8]) {
 pub(super) fn seeds() -> Vec<Seed> {
     let at = |ms| Timestamp::from_ms(ms).expect("it is in range");
     let settled = |len, gone: &[u32]| {
-        let mut settled = Settled::none(len);
+        let mut settled = DeletionBitmap::none(len);
         gone.iter().for_each(|ordinal| _ = settled.set(*ordinal));
         settled
     };
@@ -64,12 +64,12 @@ pub(super) fn seeds() -> Vec<Seed> {
         next_file: 9,
         numbering: vec![(1, 1), (2, 4_097)],
         files: vec![
-            FileState { number: 1, ripe: at(0), settled: settled(2, &[]) },
-            FileState { number: 5, ripe: at(1_795_000_000_400), settled: half },
+            TableState { number: 1, ready_until: at(0), settled: settled(2, &[]) },
+            TableState { number: 5, ready_until: at(1_795_000_000_400), settled: half },
         ],
         numbers: vec![6, 2],
         keys: vec![7],
-        held: vec![Held {
+        held: vec![LeasedMessage {
             copy: CopyAt { file: NonZeroU32::MIN, ordinal: 1 },
             number: Number::new(4_100).expect("it is in range"),
             standing: Standing {

@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - `records`, `segment`, `manifest`: one reader each
-//! - `sealed`: sealed files of any content; `due`, `run`, `settled`: each written, read, and damaged
+//! - `sealed`: sealed files of any content; `table`, `index_run`, `deletion_bitmap`: each written, read, and damaged
 //! - `recovery`: opening a directory that `script` has described, and using it
 //! - `damage`: opening a real directory with some of its bytes changed, and checking the result
 //! - `forge`: manifests that omit something, for the simulation's mutants
@@ -13,30 +13,30 @@
 //! - `seeds`: real bytes to begin with
 
 mod damage;
+mod deletion_bitmap;
 mod driven;
-mod due;
 pub mod forge;
+mod index_run;
 mod input;
 mod manifest;
 mod records;
 mod recovery;
-mod run;
 mod script;
 mod sealed;
 mod seeds;
 mod segment;
-mod settled;
+mod table;
 
 pub use damage::damage;
-pub use due::due;
+pub use deletion_bitmap::deletion_bitmap;
+pub use index_run::index_run;
 pub use manifest::manifest;
 pub use records::records;
 pub use recovery::recovery;
-pub use run::run;
 pub use sealed::sealed;
 pub use seeds::{Seed, seeds};
 pub use segment::segment;
-pub use settled::settled;
+pub use table::table;
 
 /// A function above, with the name of its corpus.
 pub type Entry = (&'static str, fn(&[u8]));
@@ -49,7 +49,7 @@ pub const ENTRIES: [Entry; 9] = [
     ("recovery", recovery),
     ("damage", damage),
     ("sealed", sealed),
-    ("due", due),
-    ("run", run),
-    ("settled", settled),
+    ("table", table),
+    ("index_run", index_run),
+    ("deletion_bitmap", deletion_bitmap),
 ];

@@ -2,12 +2,12 @@
 
 use super::input::Input;
 use crate::journal::format::SegmentName;
-use crate::journal::record::{Context, Decoder, Encoder, Fact};
+use crate::journal::record::{BatchContext, Decoder, Encoder, Fact};
 
 /// The prelude is shard (2 bytes), incarnation (4) and the batch's wall clock (8); then come the records.
 pub fn records(data: &[u8]) {
     let mut input = Input::new(data);
-    let context = Context {
+    let context = BatchContext {
         shard: input.u16() & dwell_model::MessageId::MAX_SHARD,
         incarnation: input.u32(),
         now: input.instant(),
@@ -38,7 +38,7 @@ fn body(bytes: &[u8], at: u32, len: u32) -> &[u8] {
 }
 
 /// The records up to the end, or to the first that cannot be decoded.
-fn read(bytes: &[u8], context: Context) -> Vec<Fact> {
+fn read(bytes: &[u8], context: BatchContext) -> Vec<Fact> {
     let mut decoder = Decoder::new(bytes, context);
     let mut facts = Vec::new();
     while let Ok(Some(fact)) = decoder.next() {
@@ -47,7 +47,7 @@ fn read(bytes: &[u8], context: Context) -> Vec<Fact> {
     facts
 }
 
-fn write(facts: &[Fact], bytes: &[u8], context: Context) -> Vec<u8> {
+fn write(facts: &[Fact], bytes: &[u8], context: BatchContext) -> Vec<u8> {
     let mut encoder = Encoder::default();
     encoder.begin_batch();
     let mut out = Vec::new();

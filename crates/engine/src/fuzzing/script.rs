@@ -19,8 +19,8 @@ use super::driven::{DIRECTORY, dir};
 use super::input::{Input, put_near};
 use crate::disk::{Disk as _, MemoryDisk};
 use crate::journal::format::{BatchHeader, SegmentHeader, SegmentName, u64_at};
-use crate::journal::reader::{Found, SegmentReader};
-use crate::journal::record::{Context, Decoder, Fact};
+use crate::journal::reader::{ReadBatch, SegmentReader};
+use crate::journal::record::{BatchContext, Decoder, Fact};
 use crate::manifest::Manifest;
 
 /// The maximum size of the directory in bytes; a piece that would exceed it is not added.
@@ -40,7 +40,8 @@ pub(super) fn build(script: &[u8]) -> MemoryDisk {
         checkpoint: crate::checkpoint::Checkpoint::default(),
     };
     manifest.write(&disk, dir()).expect("this disk does not fail");
-    let mut made = Made { name: None, incarnation: manifest.incarnation, sequence: 0, bytes: Vec::new() };
+    let mut made =
+        BuiltSegment { name: None, incarnation: manifest.incarnation, sequence: 0, bytes: Vec::new() };
     let mut last = 0;
     let mut total = 0;
     while !input.is_empty() && total < MOST {
@@ -72,14 +73,14 @@ pub(super) fn build(script: &[u8]) -> MemoryDisk {
 }
 
 /// The segment that is being built.
-struct Made {
+struct BuiltSegment {
     name: Option<SegmentName>,
     incarnation: u32,
     sequence: u64,
     bytes: Vec<u8>,
 }
 
-impl Made {
+impl BuiltSegment {
     fn finish(&mut self, disk: &MemoryDisk) {
         let bytes = std::mem::take(&mut self.bytes);
         if let Some(name) = self.name.take() {
@@ -117,7 +118,7 @@ impl Made {
         let mut records = input.take(len).to_vec();
         let Some(name) = self.name else { return };
         let salt = name.salt();
-        let context = Context { shard: 0, incarnation, now, salt };
+        let context = BatchContext { shard: 0, incarnation, now, salt };
         let bodies = bodies(&records, context);
         for (number, at, len) in bodies.iter().flatten().filter(|_| fixes_bodies) {
             let (checksum, body) = records[*at..].split_at_mut(4);
@@ -139,7 +140,7 @@ impl Made {
 }
 
 /// The number and the place of the body of each record; `None` for those without.
-fn bodies(records: &[u8], context: Context) -> Vec<Option<(u64, usize, usize)>> {
+fn bodies(records: &[u8], context: BatchContext) -> Vec<Option<(u64, usize, usize)>> {
     let mut decoder = Decoder::new(records, context);
     let mut bodies = Vec::new();
     while let Ok(Some(fact)) = decoder.next() {
@@ -189,7 +190,7 @@ pub(super) fn describe(disk: &MemoryDisk) -> Vec<u8> {
 
 /// A batch: its offset in the segment, and its header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stands {
+pub(super) struct PlacedBatch {
     pub(super) sequence: u64,
     pub(super) synced: u64,
     pub(super) at: usize,
@@ -212,18 +213,19 @@ pub(super) fn segments(disk: &MemoryDisk) -> Vec<(SegmentName, Vec<u8>, SegmentH
 }
 
 /// The batches of such a segment.
-pub(super) fn batches(disk: &MemoryDisk, name: SegmentName, header: &SegmentHeader) -> Vec<Stands> {
+pub(super) fn batches(disk: &MemoryDisk, name: SegmentName, header: &SegmentHeader) -> Vec<PlacedBatch> {
     let file = disk.open(&dir().join(name.file_name())).expect("it was listed");
     let mut reader = SegmentReader::new(file, name.salt(), Some(header.incarnation)).expect("it is there");
     let mut at = SegmentHeader::LEN;
     let mut found = Vec::new();
     for sequence in header.first.. {
-        let Found::Batch(batch, records) = reader.find(at as u64, sequence).expect("this disk does not fail")
+        let ReadBatch::Batch(batch, records) =
+            reader.find(at as u64, sequence).expect("this disk does not fail")
         else {
             break;
         };
         let end = at + BatchHeader::LEN + records.len();
-        found.push(Stands { sequence, synced: batch.synced, at, end });
+        found.push(PlacedBatch { sequence, synced: batch.synced, at, end });
         at = end;
     }
     found

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::input::Input;
 use crate::disk::{Disk as _, MemoryDisk};
 use crate::journal::format::{BATCH_MARKER, BatchHeader, Salt, SegmentName};
-use crate::journal::reader::{Found, SegmentReader};
+use crate::journal::reader::{ReadBatch, SegmentReader};
 
 const NAME: SegmentName = SegmentName { directory: 7, shard: 0, segment: 1 };
 const INCARNATION: u32 = 3;
@@ -27,7 +27,8 @@ pub fn segment(data: &[u8]) {
         let mut reader = reader.with_step(step);
         let mut at = 0;
         let mut sequence = 1;
-        while let Found::Batch(header, records) = reader.find(at, sequence).expect("this disk does not fail")
+        while let ReadBatch::Batch(header, records) =
+            reader.find(at, sequence).expect("this disk does not fail")
         {
             assert_eq!(header.sequence, sequence);
             assert!(incarnation.is_none_or(|incarnation| header.incarnation == incarnation));

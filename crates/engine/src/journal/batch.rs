@@ -9,14 +9,14 @@ use dwell_model::{OwnSettings, QueueName, SettingChange, Timestamp};
 use dwell_store::core::{Durability, Log, PutRecord, Record};
 
 use super::format::BatchHeader;
-use super::record::{Context, Encoder};
-use super::segment::{Place, Segment};
+use super::record::{BatchContext, Encoder};
+use super::segment::{BodyRef, Segment};
 use super::writer::WriteError;
 
 /// The state that every new segment begins with, so that older segments can be removed. Updated from the records that
 /// are written.
 #[derive(Debug, Default)]
-pub(crate) struct Carry {
+pub(crate) struct SegmentPreamble {
     /// The own settings of queues.
     settings: BTreeMap<QueueName, OwnSettings>,
     pub(crate) next_number: u64,
@@ -27,10 +27,10 @@ pub(crate) struct Carry {
     pub(crate) revived: bool,
 }
 
-impl Carry {
+impl SegmentPreamble {
     /// A carry without settings, with numbers from `next_number` on.
-    pub(crate) fn starting_at(next_number: u64) -> Carry {
-        Carry { next_number: next_number.max(1), ..Carry::default() }
+    pub(crate) fn starting_at(next_number: u64) -> SegmentPreamble {
+        SegmentPreamble { next_number: next_number.max(1), ..SegmentPreamble::default() }
     }
 
     pub(crate) fn see_put(&mut self, record: &PutRecord) {
@@ -87,7 +87,7 @@ impl Carry {
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     encoder: Encoder,
-    context: Context,
+    context: BatchContext,
     segment: Arc<Segment>,
     /// The offset of the batch in the segment.
     offset: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Batch {
     reach: u32,
     /// Whether a body lies beyond the reach of a place.
     is_out_of_reach: bool,
-    pub(crate) carry: Carry,
+    pub(crate) preamble: SegmentPreamble,
 }
 
 impl Batch {
@@ -110,7 +110,12 @@ impl Batch {
     /// The capacity that is kept for the next batch.
     const KEPT: usize = 4 * Batch::FULL;
 
-    pub(crate) fn new(segment: Arc<Segment>, context: Context, carry: Carry, reach: u32) -> Batch {
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        context: BatchContext,
+        preamble: SegmentPreamble,
+        reach: u32,
+    ) -> Batch {
         Batch {
             bytes: Vec::new(),
             encoder: Encoder::default(),
@@ -124,7 +129,7 @@ impl Batch {
             needs_sync: false,
             reach,
             is_out_of_reach: false,
-            carry,
+            preamble,
         }
     }
 
@@ -152,7 +157,7 @@ impl Batch {
 
     /// Adds the settings of all queues: what a segment begins with.
     pub(crate) fn take_in_settings(&mut self) {
-        for record in self.carry.settings() {
+        for record in self.preamble.settings() {
             self.encoder.record(&mut self.bytes, self.context, &record);
             self.records += 1;
         }
@@ -217,15 +222,15 @@ impl Batch {
     }
 }
 
-impl Log<Place> for Batch {
-    fn put(&mut self, record: &PutRecord, body: &Bytes) -> Place {
+impl Log<BodyRef> for Batch {
+    fn put(&mut self, record: &PutRecord, body: &Bytes) -> BodyRef {
         let at = self.encoder.put(&mut self.bytes, self.context, record, body);
         let place = u32::try_from(self.offset + at as u64).ok().filter(|place| *place <= self.reach);
         self.is_out_of_reach |= place.is_none();
         self.records += 1;
         self.needs_sync = true;
-        self.carry.see_put(record);
-        Place {
+        self.preamble.see_put(record);
+        BodyRef {
             segment: Arc::clone(&self.segment),
             at: place.unwrap_or(u32::MAX),
             len: u32::try_from(body.len()).expect("bodies have at most 64 MiB"),
@@ -236,7 +241,7 @@ impl Log<Place> for Batch {
         self.encoder.record(&mut self.bytes, self.context, record);
         self.records += 1;
         self.needs_sync |= durability == Durability::Synced;
-        self.carry.see(record);
+        self.preamble.see(record);
     }
 
     fn keep_time(&mut self) {

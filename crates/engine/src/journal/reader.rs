@@ -23,7 +23,7 @@ pub(crate) struct SegmentReader {
 
 /// What is found at some offset of a segment.
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
+pub(crate) enum ReadBatch<'a> {
     /// A whole batch with valid checksums.
     Batch(BatchHeader, &'a [u8]),
     /// Anything else, and why it is not a batch: with the damaged part of a batch, if it is known.
@@ -32,7 +32,7 @@ pub(crate) enum Found<'a> {
 
 /// What follows the last batch of a segment that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct SegmentTail {
     /// The offset after the last byte that is not zero.
     pub(crate) end: u64,
     /// The highest synced mark in any batch header, at any offset; 0 if there is none.
@@ -84,27 +84,27 @@ impl SegmentReader {
     }
 
     /// What is at `at`, where batch `sequence` is expected.
-    pub(crate) fn find(&mut self, at: u64, sequence: u64) -> io::Result<Found<'_>> {
+    pub(crate) fn find(&mut self, at: u64, sequence: u64) -> io::Result<ReadBatch<'_>> {
         self.find_one_of(at, |found| found == sequence)
     }
 
     /// What is at `at`, where a batch is expected whose sequence `fits`.
-    pub(crate) fn find_one_of(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<Found<'_>> {
+    pub(crate) fn find_one_of(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<ReadBatch<'_>> {
         let salt = self.salt;
         let header = match self.header(at)? {
             Ok(header) => header,
-            Err(reason) => return Ok(Found::Other(reason)),
+            Err(reason) => return Ok(ReadBatch::Other(reason)),
         };
         if !fits(header.sequence) {
-            return Ok(Found::Other("a batch is not the next in sequence"));
+            return Ok(ReadBatch::Other("a batch is not the next in sequence"));
         }
         let Some(records) = self.bytes(at + BatchHeader::LEN as u64, header.len as usize)? else {
-            return Ok(Found::Other("the segment ends within a batch"));
+            return Ok(ReadBatch::Other("the segment ends within a batch"));
         };
         if salt.checksum(records) != header.checksum {
-            return Ok(Found::Other("a batch's records fail their checksum"));
+            return Ok(ReadBatch::Other("a batch's records fail their checksum"));
         }
-        Ok(Found::Batch(header, records))
+        Ok(ReadBatch::Batch(header, records))
     }
 
     /// The batch header at `at`, or why it is not one.
@@ -154,9 +154,9 @@ impl SegmentReader {
     /// Damage may have hidden where batches begin, so every offset is tried. A body may hold a copy of a real header
     /// of this segment; but it was copied before it was put, so its mark is lower than the sequence of its batch, and
     /// proves nothing that is not true.
-    pub(crate) fn rest(&mut self, at: u64) -> io::Result<Rest> {
+    pub(crate) fn rest(&mut self, at: u64) -> io::Result<SegmentTail> {
         let (salt, incarnation) = (self.salt, self.incarnation);
-        let mut rest = Rest { end: at, mark: 0 };
+        let mut rest = SegmentTail { end: at, mark: 0 };
         let mut next = self.data_from(at)?;
         while next < self.len {
             let len = self.step.min((self.len - next) as usize);
@@ -239,13 +239,17 @@ mod tests {
                 for step in [BatchHeader::LEN + 1, 64, 100, 1_000] {
                     let mut ours = reader(&bytes, Some(5), step);
                     let rest = ours.rest(0).unwrap();
-                    assert_eq!(rest, Rest { end, mark: 8 }, "at {at}, {step} at a time");
+                    assert_eq!(rest, SegmentTail { end, mark: 8 }, "at {at}, {step} at a time");
                     assert_eq!(ours.next_header(0, |found| found == 9).unwrap(), Some(at as u64));
                     assert_eq!(ours.next_header(at as u64 + 1, |found| found == 9).unwrap(), None);
                     assert_eq!(ours.next_header(0, |found| found != 9).unwrap(), None);
                     assert_eq!(reader(&bytes, None, step).rest(0).unwrap().mark, 8);
                     let mut other = reader(&bytes, Some(6), step);
-                    assert_eq!(other.rest(0).unwrap(), Rest { end, mark: 0 }, "of another incarnation");
+                    assert_eq!(
+                        other.rest(0).unwrap(),
+                        SegmentTail { end, mark: 0 },
+                        "of another incarnation"
+                    );
                     assert_eq!(other.next_header(0, |_| true).unwrap(), None);
                 }
             }
@@ -257,16 +261,16 @@ mod tests {
     fn the_rest_ends_behind_its_last_byte_and_knows_the_highest_mark() {
         let zeros = vec![0; 300];
         for step in [49, 100, 1_000] {
-            assert_eq!(reader(&zeros, Some(5), step).rest(7).unwrap(), Rest { end: 7, mark: 0 });
-            assert_eq!(reader(&zeros, Some(5), step).rest(300).unwrap(), Rest { end: 300, mark: 0 });
+            assert_eq!(reader(&zeros, Some(5), step).rest(7).unwrap(), SegmentTail { end: 7, mark: 0 });
+            assert_eq!(reader(&zeros, Some(5), step).rest(300).unwrap(), SegmentTail { end: 300, mark: 0 });
             let mut bytes = zeros.clone();
             bytes[120] = 1;
             let mut ours = reader(&bytes, Some(5), step);
-            assert_eq!(ours.rest(7).unwrap(), Rest { end: 121, mark: 0 });
-            assert_eq!(ours.rest(121).unwrap(), Rest { end: 121, mark: 0 });
+            assert_eq!(ours.rest(7).unwrap(), SegmentTail { end: 121, mark: 0 });
+            assert_eq!(ours.rest(121).unwrap(), SegmentTail { end: 121, mark: 0 });
             let both = [header(4, 3, 5, b""), header(2, 1, 5, b"")].concat();
-            assert_eq!(reader(&both, Some(5), step).rest(1).unwrap(), Rest { end: 96, mark: 1 });
-            assert_eq!(reader(&both, Some(5), step).rest(0).unwrap(), Rest { end: 96, mark: 3 });
+            assert_eq!(reader(&both, Some(5), step).rest(1).unwrap(), SegmentTail { end: 96, mark: 1 });
+            assert_eq!(reader(&both, Some(5), step).rest(0).unwrap(), SegmentTail { end: 96, mark: 3 });
         }
     }
 
@@ -274,11 +278,11 @@ mod tests {
     fn a_batch_is_one_where_header_records_and_sequence_are_right() {
         let whole = [header(9, 8, 5, b"records"), b"records".to_vec()].concat();
         let reason = |bytes: &[u8], sequence| match reader(bytes, Some(5), 49).find(0, sequence).unwrap() {
-            Found::Batch(header, records) => {
+            ReadBatch::Batch(header, records) => {
                 assert_eq!((header.sequence, records), (9, b"records".as_slice()));
                 None
             }
-            Found::Other(reason) => Some(reason),
+            ReadBatch::Other(reason) => Some(reason),
         };
         assert_eq!(reason(&whole, 9), None);
         assert_eq!(reason(&whole, 8), Some("a batch is not the next in sequence"));

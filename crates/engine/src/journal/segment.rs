@@ -11,11 +11,11 @@ use dwell_store::core::StoredBody;
 
 use super::format::{Salt, SegmentName, u32_at};
 use crate::disk::{DiskFile, failure};
-use crate::due::File;
+use crate::table::Table;
 
-/// An open segment, or a due file in its place.
+/// An open segment, or a table in its place.
 ///
-/// Every [`Place`] in it owns a reference: while a body may still be read, the reference count shows it, and the file
+/// Every [`BodyRef`] in it owns a reference: while a body may still be read, the reference count shows it, and the file
 /// stays open even if it was unlinked.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -23,7 +23,7 @@ pub(crate) struct Segment {
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Recently read pieces of a due file, by offset: the bodies that are wanted next lie in the blocks in which
+    /// Recently read pieces of a table, by offset: the bodies that are wanted next lie in the blocks in which
     /// their messages were found.
     recent: Mutex<BTreeMap<u64, Bytes>>,
     /// The number of failed reads of bodies that were to be moved, by offset.
@@ -40,10 +40,10 @@ impl Segment {
         Segment { name, salt: name.salt(), path, file, recent: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// A due file as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
+    /// A table as the segment of its bodies: they have the layout of bodies in segments. Its name has a number
     /// above those of all segments.
-    pub(crate) fn of_due_file(due: &File) -> Segment {
-        let crate::sealed::Name { directory, shard, number, .. } = due.name();
+    pub(crate) fn of_table(due: &Table) -> Segment {
+        let crate::sealed::FileId { directory, shard, number, .. } = due.name();
         let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
         let (path, file) = (due.path().to_owned(), Arc::clone(due.handle()));
         let salt = due.salt();
@@ -90,52 +90,52 @@ impl Segment {
 /// An `Arc` and not a segment's number, so that reading needs no lookup table, and segments count their bodies in
 /// use.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BodyRef {
     pub(crate) segment: Arc<Segment>,
     /// The offset of the checksum in the segment.
     pub(crate) at: u32,
     pub(crate) len: u32,
 }
 
-const _: () = assert!(size_of::<Place>() == 16, "every message in memory holds one");
+const _: () = assert!(size_of::<BodyRef>() == 16, "every message in memory holds one");
 
-impl StoredBody for Place {
+impl StoredBody for BodyRef {
     fn body_len(&self) -> usize {
         self.len as usize
     }
 }
 
-impl Place {
-    fn spot(&self) -> Spot<'_> {
-        Spot { segment: &self.segment, at: self.at, len: self.len }
+impl BodyRef {
+    fn spot(&self) -> BodySpan<'_> {
+        BodySpan { segment: &self.segment, at: self.at, len: self.len }
     }
 
     /// Reads the bodies of several messages, in the order given. Adjacent bodies are read in one call, and small ones
     /// share memory, a few dozen at a time.
-    pub(crate) fn read_all(places: &[(Number, &Place)]) -> Vec<io::Result<Bytes>> {
+    pub(crate) fn read_all(places: &[(Number, &BodyRef)]) -> Vec<io::Result<Bytes>> {
         let order = in_order(places);
         let mut bodies: Vec<io::Result<Bytes>> = places.iter().map(|_| Ok(Bytes::new())).collect();
         let (mut rest, mut pieces) = (order.as_slice(), Vec::new());
         while let Some((_, _, first)) = rest.first() {
             let spots = rest.iter().map(|(_, _, index)| places[*index].1.spot());
-            let run = Run::starting_with(places[*first].1.spot(), spots, Run::GAP);
+            let run = BodyRun::starting_with(places[*first].1.spot(), spots, BodyRun::GAP);
             let (lying, others) = rest.split_at(run.count);
-            let from = pieces.last().map_or(0, Piece::end);
-            if from > 0 && from + run.len() > Run::SHARED {
+            let from = pieces.last().map_or(0, ReadPiece::end);
+            if from > 0 && from + run.len() > BodyRun::SHARED {
                 read_pieces(places, &pieces, &mut bodies);
                 pieces.clear();
                 continue;
             }
             rest = others;
-            pieces.push(Piece { run, lying, from });
+            pieces.push(ReadPiece { run, lying, from });
         }
         read_pieces(places, &pieces, &mut bodies);
         bodies
     }
 
-    /// The body as an argument of [`Place::gather`].
-    pub(crate) fn wanted(&self, number: Number) -> Wanted<'_> {
-        Wanted { number, spot: self.spot() }
+    /// The body as an argument of [`BodyRef::gather`].
+    pub(crate) fn wanted(&self, number: Number) -> WantedBody<'_> {
+        WantedBody { number, spot: self.spot() }
     }
 
     /// Reads the bodies of many messages, in few calls, one after another into `bodies`, which grows to hold all of
@@ -145,7 +145,7 @@ impl Place {
     /// # Errors
     /// Errors of the disk that may be temporary. What the medium cannot read is damage after [`Segment::TRIES`]
     /// tries.
-    pub(crate) fn gather(wanted: &[Wanted<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
+    pub(crate) fn gather(wanted: &[WantedBody<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;
         // The bodies in the order of their offsets, and where each begins in `bodies`.
         let order = wanted.iter().zip(0u32..).map(|(one, index)| {
@@ -160,7 +160,7 @@ impl Place {
         let mut refusal = None;
         while let Some((_, _, first, _)) = rest.first() {
             let spots = rest.iter().map(|(_, _, index, _)| wanted[*index as usize].spot);
-            let run = Run::starting_with(wanted[*first as usize].spot, spots, Run::FAR);
+            let run = BodyRun::starting_with(wanted[*first as usize].spot, spots, BodyRun::FAR);
             let (ours, others) = rest.split_at(run.count);
             rest = others;
             bytes.resize(run.len(), 0);
@@ -171,7 +171,7 @@ impl Place {
                 Err(error) => return Err(error),
             };
             for (_, at, index, start) in ours {
-                let Wanted { number, spot } = wanted[*index as usize];
+                let WantedBody { number, spot } = wanted[*index as usize];
                 let into = &mut bodies[*start..][..spot.len as usize];
                 let from = (u64::from(*at) - run.start) as usize;
                 if is_read && let Ok(body) = spot.check(&bytes, from, number) {
@@ -201,9 +201,9 @@ impl Place {
     }
 }
 
-/// A [`Place`] without ownership of the segment.
+/// A [`BodyRef`] without ownership of the segment.
 #[derive(Clone, Copy, Debug)]
-struct Spot<'a> {
+struct BodySpan<'a> {
     segment: &'a Segment,
     at: u32,
     len: u32,
@@ -211,12 +211,12 @@ struct Spot<'a> {
 
 /// A body that is read together with others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedBody<'a> {
     number: Number,
-    spot: Spot<'a>,
+    spot: BodySpan<'a>,
 }
 
-impl Spot<'_> {
+impl BodySpan<'_> {
     /// The offset of its end in the segment.
     fn end(&self) -> u64 {
         u64::from(self.at) + 4 + u64::from(self.len)
@@ -262,11 +262,11 @@ impl Spot<'_> {
 }
 
 /// A body: the number and offset of its segment, and its index among the bodies wanted.
-type Lying = (u64, u32, usize);
+type BodyOrder = (u64, u32, usize);
 
 /// Bodies in the order of their places.
-fn in_order(places: &[(Number, &Place)]) -> Vec<Lying> {
-    let mut order: Vec<Lying> = places
+fn in_order(places: &[(Number, &BodyRef)]) -> Vec<BodyOrder> {
+    let mut order: Vec<BodyOrder> = places
         .iter()
         .zip(0..)
         .map(|((_, place), index)| (place.segment.name.segment, place.at, index))
@@ -276,15 +276,15 @@ fn in_order(places: &[(Number, &Place)]) -> Vec<Lying> {
 }
 
 /// A run that shares an allocation with others.
-struct Piece<'a> {
-    run: Run<'a>,
+struct ReadPiece<'a> {
+    run: BodyRun<'a>,
     /// Its bodies.
-    lying: &'a [Lying],
+    lying: &'a [BodyOrder],
     /// Its offset in that allocation.
     from: usize,
 }
 
-impl Piece<'_> {
+impl ReadPiece<'_> {
     /// The end in that allocation.
     fn end(&self) -> usize {
         self.from + self.run.len()
@@ -292,12 +292,12 @@ impl Piece<'_> {
 }
 
 /// Reads pieces into one allocation, and slices the bodies out of it.
-fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [io::Result<Bytes>]) {
-    let mut bytes = vec![0; pieces.last().map_or(0, Piece::end)];
+fn read_pieces(places: &[(Number, &BodyRef)], pieces: &[ReadPiece<'_>], bodies: &mut [io::Result<Bytes>]) {
+    let mut bytes = vec![0; pieces.last().map_or(0, ReadPiece::end)];
     let read = pieces.iter().map(|piece| piece.run.read(&mut bytes[piece.from..piece.end()]));
     let read: Vec<io::Result<()>> = read.collect();
     let bytes = Bytes::from(bytes);
-    for (Piece { run, lying, from }, read) in pieces.iter().zip(read) {
+    for (ReadPiece { run, lying, from }, read) in pieces.iter().zip(read) {
         for (_, at, index) in *lying {
             let (number, place) = places[*index];
             bodies[*index] = match &read {
@@ -311,14 +311,14 @@ fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [
 }
 
 /// Bodies that are read in one call.
-struct Run<'a> {
+struct BodyRun<'a> {
     segment: &'a Segment,
     start: u64,
     end: u64,
     count: usize,
 }
 
-impl<'a> Run<'a> {
+impl<'a> BodyRun<'a> {
     /// The maximum gap in bytes between two bodies that is read with them: cheaper than a call.
     const GAP: u64 = 1024;
     /// The maximum gap where what is read is not kept, and no caller waits for it.
@@ -329,12 +329,17 @@ impl<'a> Run<'a> {
     const SHARED: usize = 16 * 1024;
 
     /// The prefix of `spots`, beginning with `first`, whose gaps are at most `gap`.
-    fn starting_with(first: Spot<'a>, spots: impl Iterator<Item = Spot<'a>>, gap: u64) -> Run<'a> {
-        let mut run = Run { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
+    fn starting_with(
+        first: BodySpan<'a>,
+        spots: impl Iterator<Item = BodySpan<'a>>,
+        gap: u64,
+    ) -> BodyRun<'a> {
+        let mut run =
+            BodyRun { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
         for spot in spots {
             let joins = std::ptr::eq(spot.segment, first.segment)
                 && u64::from(spot.at) <= run.end + gap
-                && spot.end() - run.start <= Run::MOST.max(first.end() - run.start);
+                && spot.end() - run.start <= BodyRun::MOST.max(first.end() - run.start);
             if !joins {
                 break;
             }

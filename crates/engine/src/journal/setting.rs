@@ -18,8 +18,8 @@
 
 use dwell_model::{Backoff, LapseBackoff, OnExpiry, Pause, Setting, SettingChange, SettingName, Timestamp};
 
+use super::encoding::{ByteCursor, Read, Unreadable, put_varint};
 use super::record::{attempts_from_int, attempts_to_int, malformed, put_instant};
-use super::wire::{Cursor, Read, Unreadable, put_varint};
 
 pub(super) fn put_change(out: &mut Vec<u8>, change: &SettingChange, now: Timestamp) {
     match change {
@@ -68,7 +68,7 @@ fn put_value(out: &mut Vec<u8>, setting: &Setting, now: Timestamp) {
     }
 }
 
-pub(super) fn read_change(cursor: &mut Cursor<'_>, now: Timestamp) -> Read<SettingChange> {
+pub(super) fn read_change(cursor: &mut ByteCursor<'_>, now: Timestamp) -> Read<SettingChange> {
     let number = cursor.varint()?;
     let name = SettingName::ALL.into_iter().find(|name| u64::from(*name as u8) == number);
     let name = name.ok_or(Unreadable::Newer("a setting that this version does not know"))?;
@@ -79,7 +79,7 @@ pub(super) fn read_change(cursor: &mut Cursor<'_>, now: Timestamp) -> Read<Setti
     }
 }
 
-fn read_value(cursor: &mut Cursor<'_>, name: SettingName, now: Timestamp) -> Read<Setting> {
+fn read_value(cursor: &mut ByteCursor<'_>, name: SettingName, now: Timestamp) -> Read<Setting> {
     let out_of_range = |_| malformed("a setting is out of range");
     let percent = |value: u64| u32::try_from(value).map_err(out_of_range);
     Ok(match name {

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use dwell_model::Timestamp;
 
-use super::batch::{Batch, Carry};
+use super::batch::{Batch, SegmentPreamble};
 use super::format::{SegmentHeader, SegmentName};
-use super::record::Context;
+use super::record::BatchContext;
 use super::segment::Segment;
 use crate::disk::{Disk, failure};
 use crate::file_deleter::FileDeleter;
@@ -54,7 +54,7 @@ impl From<io::Error> for WriteError {
 
 /// The parameters that do not change while the store is open.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct JournalSettings {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) deleter: FileDeleter,
     pub(crate) dir: PathBuf,
@@ -68,7 +68,7 @@ pub(crate) struct Home {
     pub(crate) body_reach: u32,
 }
 
-impl Home {
+impl JournalSettings {
     /// The size of a segment that begins with `begun` bytes of settings.
     fn length(&self, begun: u64) -> u64 {
         self.segment_bytes.max(2 * begun)
@@ -77,21 +77,21 @@ impl Home {
 
 /// A segment that is no longer written.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ClosedSegment {
     pub(crate) segment: Arc<Segment>,
     /// The number of records, without the settings that it begins with.
     pub(crate) records: u64,
     /// Their size in bytes.
     pub(crate) bytes: u64,
-    /// See [`Carry::tokens_until`].
+    /// See [`SegmentPreamble::tokens_until`].
     pub(crate) tokens_until: Timestamp,
-    /// See [`Carry::revived`].
+    /// See [`SegmentPreamble::revived`].
     pub(crate) revived: bool,
 }
 
 /// The part of the journal that an opening would replay for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unretired {
+pub(crate) struct Unflushed {
     pub(crate) segments: usize,
     pub(crate) records: u64,
     /// The most that a flush of it writes, without what it moves. The settings that segments begin with do not count.
@@ -100,31 +100,31 @@ pub(crate) struct Unretired {
 
 /// The end of the journal.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    home: Home,
+pub(crate) struct JournalWriter {
+    home: JournalSettings,
     /// Older segments, oldest first.
-    kept: VecDeque<Kept>,
-    active: Active,
+    kept: VecDeque<ClosedSegment>,
+    active: ActiveSegment,
     /// The sequence of the last batch written.
     sequence: u64,
     /// The sequence up to which everything is synced.
     synced: u64,
-    checkpoint: Start,
+    checkpoint: JournalStart,
     /// A segment whose creation found no room. Nothing is written until it is durably removed.
     half_made: Option<PathBuf>,
 }
 
 /// What the manifest says about the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Start {
+pub(crate) struct JournalStart {
     /// Of segments before this one only the idempotency keys of puts are needed.
     pub(crate) segment: u64,
-    /// Whether messages lie in due files: the records that end them are in segments from here on.
+    /// Whether messages lie in tables: the records that end them are in segments from here on.
     pub(crate) has_files: bool,
 }
 
 #[derive(Debug)]
-struct Active {
+struct ActiveSegment {
     segment: Arc<Segment>,
     /// The size of its header and of the settings that it begins with.
     begun: u64,
@@ -143,7 +143,7 @@ struct Active {
 /// The zeros that are written ahead of batches.
 static ZEROS: [u8; 512 * 1024] = [0; 512 * 1024];
 
-impl Writer {
+impl JournalWriter {
     /// The number of removable segments that make a new one worthwhile.
     const WORTH_A_SEGMENT: usize = 4;
     /// The maximum size of batches that have zeros written ahead of them: a commit of the file system's journal costs
@@ -154,28 +154,29 @@ impl Writer {
 
     /// Begins segment `number` after the recovered ones, all synced up to `sequence`.
     pub(crate) fn begin(
-        home: Home,
-        kept: VecDeque<Kept>,
+        home: JournalSettings,
+        kept: VecDeque<ClosedSegment>,
         number: u64,
         sequence: u64,
-        carry: Carry,
-        checkpoint: Start,
+        preamble: SegmentPreamble,
+        checkpoint: JournalStart,
         now: Timestamp,
-    ) -> Result<(Writer, Batch), WriteError> {
+    ) -> Result<(JournalWriter, Batch), WriteError> {
         let gone = removable(&kept, checkpoint, false, now);
         let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
         let segment = create(&home, number)?;
-        let context = Context { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
-        let mut batch = Batch::new(Arc::clone(&segment), context, carry, home.body_reach);
+        let context =
+            BatchContext { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
+        let mut batch = Batch::new(Arc::clone(&segment), context, preamble, home.body_reach);
         let path = segment.path.clone();
         let active = fill(&home, segment, sequence, oldest, &mut batch, now, true).inspect_err(|_| {
             // Nothing is written after it, so it is safe to leave it.
             let _ = home.disk.remove(&path);
         })?;
-        batch.carry.begin_segment();
+        batch.preamble.begin_segment();
         let sequence = active.sequence;
         let synced = sequence;
-        let mut writer = Writer { home, kept, active, sequence, synced, checkpoint, half_made: None };
+        let mut writer = JournalWriter { home, kept, active, sequence, synced, checkpoint, half_made: None };
         writer.let_go(gone);
         Ok((writer, batch))
     }
@@ -199,14 +200,14 @@ impl Writer {
                 Err(failed) => return Err(failed),
             }
         }
-        let Active { segment, end, .. } = &self.active;
+        let ActiveSegment { segment, end, .. } = &self.active;
         batch.begin(segment, *end, self.sequence + 1, self.synced, now);
         Ok(())
     }
 
     /// Whether it is time for the next segment: not before this one has as many other bytes as bytes of settings.
     pub(crate) fn is_to_roll_over(&self, batch: &Batch, now: Timestamp, short: bool) -> bool {
-        let worth = if short { 1 } else { Writer::WORTH_A_SEGMENT };
+        let worth = if short { 1 } else { JournalWriter::WORTH_A_SEGMENT };
         self.active.end >= self.home.length(self.active.begun) || self.removable(batch, now) >= worth
     }
 
@@ -228,7 +229,7 @@ impl Writer {
     }
 
     /// The durable manifest has a new checkpoint.
-    pub(crate) fn set_checkpoint(&mut self, checkpoint: Start) {
+    pub(crate) fn set_checkpoint(&mut self, checkpoint: JournalStart) {
         self.checkpoint = checkpoint;
     }
 
@@ -250,12 +251,16 @@ impl Writer {
     /// changes that, and also costs a commit of the file system's own journal; a sync of blocks written before costs
     /// the data alone. The content does not change: these bytes read as zeros before.
     fn write_zeros_behind(&mut self, len: u64) -> Result<(), WriteError> {
-        let Active { segment, end, reserved, written, .. } = &mut self.active;
+        let ActiveSegment { segment, end, reserved, written, .. } = &mut self.active;
         let behind = *end + len;
-        if !self.home.synced_answers || len > Writer::SMALL || behind <= *written || behind >= *reserved {
+        if !self.home.synced_answers
+            || len > JournalWriter::SMALL
+            || behind <= *written
+            || behind >= *reserved
+        {
             return Ok(());
         }
-        let end = (*reserved).min(behind + Writer::AHEAD);
+        let end = (*reserved).min(behind + JournalWriter::AHEAD);
         let mut at = behind;
         while at < end {
             let zeros = &ZEROS[..ZEROS.len().min((end - at) as usize)];
@@ -303,11 +308,11 @@ impl Writer {
     }
 
     /// The segments that are needed for their messages.
-    pub(crate) fn unretired(&self) -> Unretired {
-        let is_needed = |kept: &&Kept| kept.segment.name.segment >= self.checkpoint.segment;
-        let Active { records, begun, end, .. } = self.active;
-        let active = Unretired { segments: 1, records, bytes: end - begun };
-        self.kept.iter().filter(is_needed).fold(active, |sum, kept| Unretired {
+    pub(crate) fn unflushed(&self) -> Unflushed {
+        let is_needed = |kept: &&ClosedSegment| kept.segment.name.segment >= self.checkpoint.segment;
+        let ActiveSegment { records, begun, end, .. } = self.active;
+        let active = Unflushed { segments: 1, records, bytes: end - begun };
+        self.kept.iter().filter(is_needed).fold(active, |sum, kept| Unflushed {
             segments: sum.segments + 1,
             records: sum.records + kept.records,
             bytes: sum.bytes + kept.bytes,
@@ -327,7 +332,7 @@ impl Writer {
     }
 
     fn removable(&self, batch: &Batch, now: Timestamp) -> usize {
-        removable(&self.kept, self.checkpoint, batch.carry.revived, now)
+        removable(&self.kept, self.checkpoint, batch.preamble.revived, now)
     }
 
     fn roll_over(&mut self, batch: &mut Batch, now: Timestamp, sets_aside: bool) -> Result<(), WriteError> {
@@ -352,14 +357,14 @@ impl Writer {
         self.synced = active.sequence;
         let sealed = std::mem::replace(&mut self.active, active);
         sealed.segment.file.keep_open(false);
-        self.kept.push_back(Kept {
+        self.kept.push_back(ClosedSegment {
             segment: sealed.segment,
             records: sealed.records,
             bytes: sealed.end - sealed.begun,
-            tokens_until: batch.carry.tokens_until,
-            revived: batch.carry.revived,
+            tokens_until: batch.preamble.tokens_until,
+            revived: batch.preamble.revived,
         });
-        batch.carry.begin_segment();
+        batch.preamble.begin_segment();
         self.let_go(gone);
         Ok(())
     }
@@ -388,10 +393,15 @@ impl Writer {
 /// The number of the oldest segments that are not needed.
 ///
 /// Those before the checkpoint's start are not needed for their messages, whatever their records. From there on
-/// segments stay while there are due files: a record that ends a message of one may be in any of them.
-fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now: Timestamp) -> usize {
-    let is_empty = |kept: &&Kept| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
-    let is_before = |kept: &&Kept| kept.segment.name.segment < checkpoint.segment;
+/// segments stay while there are tables: a record that ends a message of one may be in any of them.
+fn removable(
+    kept: &VecDeque<ClosedSegment>,
+    checkpoint: JournalStart,
+    active_revived: bool,
+    now: Timestamp,
+) -> usize {
+    let is_empty = |kept: &&ClosedSegment| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
+    let is_before = |kept: &&ClosedSegment| kept.segment.name.segment < checkpoint.segment;
     let before = kept.iter().take_while(is_before).take_while(is_empty).count();
     if checkpoint.has_files || kept.get(before).as_ref().is_some_and(is_before) {
         return before;
@@ -402,7 +412,7 @@ fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now
 }
 
 /// Creates an empty segment file.
-fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
+fn create(home: &JournalSettings, number: u64) -> Result<Arc<Segment>, WriteError> {
     let name = SegmentName { directory: home.directory, shard: home.shard, segment: number };
     let file = home.disk.create(&home.dir.join(name.file_name()))?;
     file.keep_open(true);
@@ -412,20 +422,20 @@ fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
 /// Writes header and settings into an empty segment, and makes it durable. After [`WriteError::Full`] it is unusable,
 /// and has to be removed before anything else is written.
 fn fill(
-    home: &Home,
+    home: &JournalSettings,
     segment: Arc<Segment>,
     sequence: u64,
     oldest: u64,
     batch: &mut Batch,
     now: Timestamp,
     sets_aside: bool,
-) -> Result<Active, WriteError> {
+) -> Result<ActiveSegment, WriteError> {
     let header = SegmentHeader {
         name: segment.name,
         incarnation: home.incarnation,
         first: sequence + 1,
         oldest,
-        next_number: batch.carry.next_number,
+        next_number: batch.preamble.next_number,
         made: now,
         synced_answers: home.synced_answers,
     };
@@ -455,7 +465,7 @@ fn fill(
     // With delayed allocation a full disk may be reported only here.
     segment.file.sync()?;
     home.disk.sync_dir(&home.dir)?;
-    Ok(Active { segment, begun, end: begun, reserved, written: begun, sequence, records: 0 })
+    Ok(ActiveSegment { segment, begun, end: begun, reserved, written: begun, sequence, records: 0 })
 }
 
 #[cfg(test)]
@@ -470,7 +480,7 @@ mod tests {
     use crate::disk::MemoryDisk;
     use crate::executor::Executor;
     use crate::journal::format::BatchHeader;
-    use crate::journal::reader::{Found, SegmentReader};
+    use crate::journal::reader::{ReadBatch, SegmentReader};
 
     #[test]
     fn what_may_succeed_later_is_told_from_a_disk_that_failed() {
@@ -482,16 +492,16 @@ mod tests {
     }
 
     /// Segments 1, 2 and so on; some hold bodies that are in use, or a bulk revive.
-    fn segments(count: u64, in_use: &[u64], revived: &[u64]) -> (VecDeque<Kept>, Vec<Arc<Segment>>) {
+    fn segments(count: u64, in_use: &[u64], revived: &[u64]) -> (VecDeque<ClosedSegment>, Vec<Arc<Segment>>) {
         let (disk, dir) = (crate::disk::MemoryDisk::new(), std::path::Path::new("/d"));
         crate::disk::Disk::create_dir(&disk, dir).unwrap();
-        let kept: VecDeque<Kept> = (1..=count)
+        let kept: VecDeque<ClosedSegment> = (1..=count)
             .map(|segment| {
                 let name = SegmentName { directory: 7, shard: 0, segment };
                 let file = crate::disk::Disk::create(&disk, &dir.join(name.file_name())).unwrap();
                 let segment = Arc::new(Segment::new(name, dir, file));
                 let revived = revived.contains(&name.segment);
-                Kept { segment, records: 1, bytes: 1, tokens_until: Timestamp::MIN, revived }
+                ClosedSegment { segment, records: 1, bytes: 1, tokens_until: Timestamp::MIN, revived }
             })
             .collect();
         let held = kept.iter().map(|kept| &kept.segment);
@@ -504,7 +514,7 @@ mod tests {
         let now = Timestamp::MIN.saturating_after(1);
         let gone = |in_use: &[u64], revived: &[u64], active: bool, (segment, has_files): (u64, bool)| {
             let (kept, _held) = segments(6, in_use, revived);
-            removable(&kept, Start { segment, has_files }, active, now)
+            removable(&kept, JournalStart { segment, has_files }, active, now)
         };
         assert_eq!(gone(&[], &[], false, (4, true)), 3, "what came before the checkpoint");
         assert_eq!(gone(&[2], &[], false, (4, true)), 1, "a body of the second is in use");
@@ -522,15 +532,15 @@ mod tests {
         let (mut kept, _held) = segments(3, &[], &[]);
         kept[1].tokens_until = now;
         assert_eq!(
-            removable(&kept, Start { segment: 4, has_files: true }, false, now),
+            removable(&kept, JournalStart { segment: 4, has_files: true }, false, now),
             1,
             "a token lives in it"
         );
     }
-    fn home(disk: &MemoryDisk) -> Home {
+    fn home(disk: &MemoryDisk) -> JournalSettings {
         let dir = Path::new("/d");
         disk.create_dir(dir).unwrap();
-        Home {
+        JournalSettings {
             disk: Arc::new(disk.clone()),
             deleter: FileDeleter::new(Arc::new(disk.clone()), Executor::without_threads()),
             dir: dir.into(),
@@ -543,8 +553,17 @@ mod tests {
         }
     }
 
-    fn begin(home: Home, start: Start) -> (Writer, Batch) {
-        Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, Timestamp::MIN).unwrap()
+    fn begin(home: JournalSettings, start: JournalStart) -> (JournalWriter, Batch) {
+        JournalWriter::begin(
+            home,
+            VecDeque::new(),
+            1,
+            0,
+            SegmentPreamble::starting_at(1),
+            start,
+            Timestamp::MIN,
+        )
+        .unwrap()
     }
 
     /// The setting of a queue, as a record of a few dozen bytes.
@@ -554,7 +573,7 @@ mod tests {
     }
 
     /// Appends a batch of `records` records; returns its length.
-    fn append(writer: &mut Writer, batch: &mut Batch, records: u64) -> u64 {
+    fn append(writer: &mut JournalWriter, batch: &mut Batch, records: u64) -> u64 {
         writer.begin_batch(batch, Timestamp::MIN, false).unwrap();
         (0..records).for_each(|at| batch.record(&configured("q", 1_000 + at), Durability::Synced));
         writer.append(batch).unwrap();
@@ -562,11 +581,11 @@ mod tests {
     }
 
     /// The sequences of the contiguous batches of the newest segment after its header, and where they end.
-    fn batches(writer: &Writer) -> (Vec<u64>, u64) {
+    fn batches(writer: &JournalWriter) -> (Vec<u64>, u64) {
         let segment = &writer.active.segment;
         let mut reader = SegmentReader::new(Arc::clone(&segment.file), segment.salt, Some(3)).unwrap();
         let (mut sequences, mut at) = (Vec::new(), SegmentHeader::LEN as u64);
-        while let Found::Batch(header, records) = reader.find_one_of(at, |_| true).unwrap() {
+        while let ReadBatch::Batch(header, records) = reader.find_one_of(at, |_| true).unwrap() {
             at += (BatchHeader::LEN + records.len()) as u64;
             sequences.push(header.sequence);
         }
@@ -577,14 +596,14 @@ mod tests {
     #[test]
     fn what_a_segment_begins_with_is_a_batch_that_counts_for_nothing() {
         let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
-        let (mut writer, mut batch) = begin(home(&disk), Start { segment: 1, has_files: true });
-        let unretired = |segments, records, bytes| Unretired { segments, records, bytes };
+        let (mut writer, mut batch) = begin(home(&disk), JournalStart { segment: 1, has_files: true });
+        let unflushed = |segments, records, bytes| Unflushed { segments, records, bytes };
         let header = SegmentHeader::LEN as u64;
-        assert_eq!((writer.begun(), writer.unretired()), (header, unretired(1, 0, 0)));
+        assert_eq!((writer.begun(), writer.unflushed()), (header, unflushed(1, 0, 0)));
         assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 1, "nothing was written to it");
         let first = append(&mut writer, &mut batch, 2);
         let second = append(&mut writer, &mut batch, 3);
-        assert_eq!(writer.unretired(), unretired(1, 5, first + second));
+        assert_eq!(writer.unflushed(), unflushed(1, 5, first + second));
         assert_eq!(batches(&writer), (vec![1, 2], header + first + second));
         assert!(writer.is_unsynced());
 
@@ -593,12 +612,12 @@ mod tests {
         let (sequences, end) = batches(&writer);
         assert_eq!((sequences, writer.begun()), (vec![3], end));
         assert!(end > header);
-        assert_eq!((writer.segments(), writer.unretired()), (2, unretired(2, 5, first + second)));
+        assert_eq!((writer.segments(), writer.unflushed()), (2, unflushed(2, 5, first + second)));
         assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 2, "it holds nothing yet but settings");
         let third = append(&mut writer, &mut batch, 1);
         assert_eq!(batches(&writer), (vec![3, 4], end + third));
-        writer.set_checkpoint(Start { segment: 2, has_files: true });
-        assert_eq!(writer.unretired(), unretired(1, 1, third), "the first is needed no more");
+        writer.set_checkpoint(JournalStart { segment: 2, has_files: true });
+        assert_eq!(writer.unflushed(), unflushed(1, 1, third), "the first is needed no more");
     }
 
     /// The preallocated room of a segment counts in addition to the free space of the disk, and shrinks as batches
@@ -607,7 +626,7 @@ mod tests {
     fn what_was_set_aside_is_room_until_it_is_written_or_given_back() {
         let disk = MemoryDisk::new();
         disk.set_capacity(Some(200 * 1024));
-        let (mut writer, mut batch) = begin(home(&disk), Start::default());
+        let (mut writer, mut batch) = begin(home(&disk), JournalStart::default());
         assert_eq!(disk.used(), 64 * 1024);
         let (free, header) = (136 * 1024, SegmentHeader::LEN as u64);
         assert_eq!(writer.room().unwrap(), free + 64 * 1024 - header);
@@ -623,8 +642,8 @@ mod tests {
     #[test]
     fn the_next_segment_is_begun_when_one_is_full() {
         let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
-        let small = Home { segment_bytes: 2_000, ..home(&disk) };
-        let (mut writer, mut batch) = begin(small, Start { segment: 1, has_files: true });
+        let small = JournalSettings { segment_bytes: 2_000, ..home(&disk) };
+        let (mut writer, mut batch) = begin(small, JournalStart { segment: 1, has_files: true });
         let mut end = writer.begun();
         while end < 2_000 {
             assert!(!writer.is_to_roll_over(&batch, now, false), "{end}");

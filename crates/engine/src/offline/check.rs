@@ -1,15 +1,15 @@
 //! Checking a directory: every checksum, and the references between files.
 //!
 //! 1. The manifest is whole, and every file that it names exists.
-//! 2. Every block of every due file and run is as it was written; each live message is found by its number and key.
+//! 2. Every block of every table and run is as it was written; each live message is found by its number and key.
 //! 3. Every batch of every segment is whole, and none is missing before the torn tail.
 //! 4. Manifest and journal together give a state: the one that an opening would find.
 
 use std::path::{Path, PathBuf};
 
-use super::few::with_few;
-use super::segments::{Piece, Walk, missing, segments};
-use super::stored::Stored;
+use super::loaded::LoadedDirectory;
+use super::open_file_limit::with_few;
+use super::segments::{SegmentPiece, SegmentWalk, missing, segments};
 use super::{enter, size_of};
 use crate::OpenError;
 use crate::check as sealed;
@@ -17,7 +17,7 @@ use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::manifest::{self, Manifest};
 use crate::report::Cut;
-use crate::sealed::{Kind, Name, ReadError};
+use crate::sealed::{FileId, FileKind, ReadError};
 
 /// A flaw that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub struct CheckReport {
     pub files: u64,
     /// The total size of these files in bytes.
     pub bytes: u64,
-    /// Entries of due files.
+    /// Entries of tables.
     pub entries: u64,
-    /// Entries of due files that are not settled.
+    /// Entries of tables that are not settled.
     pub live: u64,
     /// Pairs of runs, which locate messages.
     pub pairs: u64,
@@ -91,7 +91,7 @@ impl CheckReport {
     }
 }
 
-/// Checks the directory; changes nothing. Reads due files and segments once or twice, and runs twice.
+/// Checks the directory; changes nothing. Reads tables and segments once or twice, and runs twice.
 ///
 /// # Errors
 /// [`OpenError`] if it is not a data directory, in use, or of a later format, or if the process cannot open the few
@@ -115,7 +115,7 @@ fn checked(disk: &dyn Disk, dir: &Path) -> Result<CheckReport, OpenError> {
     report.bytes += size_of(disk, &dir.join(manifest::FILE)).unwrap_or(0);
     check_sealed(disk, dir, &manifest, &names, &mut report)?;
     check_journal(disk, dir, &manifest, &mut report)?;
-    match Stored::read(disk, dir) {
+    match LoadedDirectory::read(disk, dir) {
         Ok(stored) => {
             report.messages = Some(stored.messages());
             report.cuts = stored.report.cuts;
@@ -135,7 +135,7 @@ fn check_sealed(
     report: &mut CheckReport,
 ) -> Result<(), OpenError> {
     let Checkpoint { files, numbers, keys, .. } = &manifest.checkpoint;
-    let named = sealed::Named {
+    let named = sealed::NamedFiles {
         directory: manifest.directory,
         shard: 0,
         due: files.iter().map(|file| (file.number, &file.settled)).collect(),
@@ -150,16 +150,16 @@ fn check_sealed(
     for flaw in found.flaws.named {
         let text = flaw.to_string();
         match flaw {
-            sealed::Flaw::Unreadable(ReadError::Damaged { file, offset, reason }) => {
+            sealed::FileFlaw::Unreadable(ReadError::Damaged { file, offset, reason }) => {
                 report.note(&file, Some(offset), reason);
             }
-            sealed::Flaw::Unreadable(ReadError::Io { file, source }) => {
+            sealed::FileFlaw::Unreadable(ReadError::Io { file, source }) => {
                 report.note(&file, None, source.to_string());
             }
-            sealed::Flaw::Unreadable(newer) => return Err(newer.into()),
-            sealed::Flaw::Miscounted { file, .. }
-            | sealed::Flaw::NotFoundByNumber { file, .. }
-            | sealed::Flaw::NotFoundByKey { file, .. } => {
+            sealed::FileFlaw::Unreadable(newer) => return Err(newer.into()),
+            sealed::FileFlaw::Miscounted { file, .. }
+            | sealed::FileFlaw::NotFoundByNumber { file, .. }
+            | sealed::FileFlaw::NotFoundByKey { file, .. } => {
                 report.note(&dir.join(file.file_name()), None, text);
             }
         }
@@ -173,7 +173,7 @@ fn check_sealed(
                 && held.copy.ordinal < file.settled.len()
                 && file.settled.has(held.copy.ordinal)
         }) {
-            let name = Name { directory: 0, shard: 0, kind: Kind::Due, number: held.copy.file.get() };
+            let name = FileId { directory: 0, shard: 0, kind: FileKind::Table, number: held.copy.file.get() };
             let reason = format!("the leased message {} lies nowhere", held.number);
             report.note(&dir.join(name.file_name()), None, reason);
         }
@@ -195,24 +195,24 @@ fn check_journal(
     for path in missing(&segments, dir, manifest.directory, manifest.newest) {
         report.note(&path, Some(0), "the segment is missing");
     }
-    let mut walk = Walk::over(&segments);
+    let mut walk = SegmentWalk::over(&segments);
     for at in 0..segments.len() {
         let segment = &segments[at].segment;
         let mut is_whole = segments[at].header.is_ok();
         let noted = walk.read(&segments, at, &mut |piece| {
             match piece {
-                Piece::Batch { at, header, records } => {
+                SegmentPiece::Batch { at, header, records } => {
                     report.records += u64::from(header.records);
                     if segment.salt.checksum(records) != header.checksum {
                         is_whole = false;
                         report.note(&segment.path, Some(at), "a batch's records fail their checksum");
                     }
                 }
-                Piece::Lost { from, reason, .. } => {
+                SegmentPiece::Lost { from, reason, .. } => {
                     is_whole = false;
                     report.note(&segment.path, Some(from), reason);
                 }
-                Piece::Torn { .. } => {}
+                SegmentPiece::Torn { .. } => {}
             }
             Ok(())
         });

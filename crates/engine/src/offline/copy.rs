@@ -5,10 +5,10 @@ use std::path::Path;
 use dwell_model::Now;
 
 use super::enter;
-use super::few::with_few;
+use super::open_file_limit::with_few;
 use super::segments::segments;
 use crate::OpenError;
-use crate::backup::{BackupReport, Pinned, Snapshot};
+use crate::backup::{BackupFiles, BackupReport, PinnedFile};
 use crate::disk::{Disk, DiskLock};
 use crate::manifest::Manifest;
 
@@ -35,7 +35,7 @@ pub fn backup(
 }
 
 /// The files that the manifest of a directory names, and the lock of the directory.
-fn snapshot(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Snapshot), OpenError> {
+fn snapshot(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, BackupFiles), OpenError> {
     let (lock, _) = enter(disk, dir)?;
     let manifest = Manifest::read(disk, dir)?;
     let mut files = Vec::new();
@@ -44,12 +44,12 @@ fn snapshot(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Snapshot)
         let path = dir.join(&name);
         let file = disk.open(&path).map_err(|error| OpenError::io(&path, error))?;
         let len = file.size().map_err(|error| OpenError::io(&path, error))?;
-        files.push(Pinned { name, path, file, len, is_sealed: true });
+        files.push(PinnedFile { name, path, file, len, is_sealed: true });
     }
     for found in segments(disk, dir, manifest.directory)? {
         let (name, path) = (found.segment.name.file_name(), found.segment.path.clone());
         let file = std::sync::Arc::clone(&found.segment.file);
-        files.push(Pinned { name, path, file, len: found.size, is_sealed: false });
+        files.push(PinnedFile { name, path, file, len: found.size, is_sealed: false });
     }
-    Ok((lock, Snapshot { manifest, files }))
+    Ok((lock, BackupFiles { manifest, files }))
 }

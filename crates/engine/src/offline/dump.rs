@@ -6,11 +6,11 @@ use dwell_model::{Message, Now, QueueName, StateKind};
 use dwell_store::Error;
 
 use super::enter;
-use super::few::with_few;
-use super::stored::{Stored, Unrecorded};
+use super::loaded::{LoadedDirectory, UnrecordedLog};
+use super::open_file_limit::with_few;
 use crate::OpenError;
 use crate::disk::Disk;
-use crate::journal::segment::Place;
+use crate::journal::segment::BodyRef;
 
 /// The number of messages that are read at a time.
 const PAGE: usize = 500;
@@ -29,7 +29,7 @@ pub struct Filter {
 }
 
 /// Passes each message to `each` as an opening at `now` would find it, by queue, state, due and id; returns their
-/// number. `each` returns false to stop. Changes nothing. Reads the journal and every due file once, bodies only of
+/// number. `each` returns false to stop. Changes nothing. Reads the journal and every table once, bodies only of
 /// the messages that are wanted.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ fn dumped(
     each: &mut dyn FnMut(&Message) -> bool,
 ) -> Result<u64, OpenError> {
     let (_lock, _) = enter(disk, dir)?;
-    let mut stored = Stored::read(disk, dir)?;
+    let mut stored = LoadedDirectory::read(disk, dir)?;
     stored.open(now);
     let damaged = |reason: String| OpenError::damaged(dir, 0, reason);
     let mut shown = 0;
@@ -64,7 +64,7 @@ fn dumped(
             let mut cursor = None;
             loop {
                 let (core, cold) = stored.step.both();
-                let page = core.list(&queue, state, cursor, PAGE, now, &mut Unrecorded(cold));
+                let page = core.list(&queue, state, cursor, PAGE, now, &mut UnrecordedLog(cold));
                 let page = page.map_err(|error| damaged(error.to_string()))?;
                 let gave_up = core.gave_up();
                 core.evict(KEPT, LOOKED_AT, cold);
@@ -73,7 +73,7 @@ fn dumped(
                 }
                 let places: Vec<_> =
                     page.messages.iter().map(|message| (message.number, &message.body)).collect();
-                let bodies = Place::read_all(&places);
+                let bodies = BodyRef::read_all(&places);
                 for (message, body) in page.messages.into_iter().zip(bodies) {
                     let body = body.map_err(|error| damaged(error.to_string()))?;
                     shown += 1;
@@ -91,11 +91,11 @@ fn dumped(
     Ok(shown)
 }
 
-fn queues(stored: &mut Stored, now: Now, filter: &Filter) -> Result<Vec<QueueName>, Error> {
+fn queues(stored: &mut LoadedDirectory, now: Now, filter: &Filter) -> Result<Vec<QueueName>, Error> {
     let (core, cold) = stored.step.both();
     let mut names = Vec::new();
     loop {
-        let page = core.queues(names.last(), 1_000, now, &mut Unrecorded(cold));
+        let page = core.queues(names.last(), 1_000, now, &mut UnrecordedLog(cold));
         if core.gave_up() {
             continue;
         }

@@ -10,19 +10,19 @@
 //! - [`dump()`]: all messages
 //! - [`backup()`]: a copy that can be opened
 //! - [`repair()`]: saves what can be saved of a damaged directory, into a new one
-//! - `few`: a bounded number of open files
-//! - `segments`: the journal's batches, also behind damage; `stored`: a directory as an opening would find it
+//! - `open_file_limit`: a bounded number of open files
+//! - `segments`: the journal's batches, also behind damage; `loaded`: a directory as an opening would find it
 
 mod check;
 mod copy;
 mod dump;
-mod few;
 #[cfg(test)]
-mod forged;
+mod forged_tests;
+mod loaded;
+mod open_file_limit;
 mod repair;
 mod segments;
 mod stats;
-mod stored;
 
 use std::path::Path;
 
@@ -31,19 +31,19 @@ use crate::disk::{Disk, DiskLock};
 use crate::journal::format::SegmentName;
 use crate::manifest;
 use crate::open::LOCK;
-use crate::sealed::Name;
+use crate::sealed::FileId;
 
 pub use check::{CheckReport, Flaw, check};
 pub use copy::backup;
 pub use dump::{Filter, dump};
 pub use repair::{Lost, RepairReport, repair};
-pub use stats::{DirectoryStats, DueFileStats, KindStats, QueueFiles, sizes, stats};
+pub use stats::{DirectoryStats, KindStats, QueueTables, TableStats, sizes, stats};
 
 /// Locks an existing directory, and lists its names.
 fn enter(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Vec<String>), OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let is_ours = |name: &String| {
-        name == manifest::FILE || SegmentName::parse(name).is_some() || Name::parse(name).is_some()
+        name == manifest::FILE || SegmentName::parse(name).is_some() || FileId::parse(name).is_some()
     };
     if !names.iter().any(is_ours) {
         let known = |name: &String| name == LOCK || name == manifest::NEW_FILE;

@@ -19,8 +19,8 @@ use crate::OpenError;
 use crate::disk::Disk;
 use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, Salt, SegmentHeader, SegmentName, u32_at};
-use crate::journal::reader::{Found, Rest, SegmentReader};
-use crate::journal::record::{Context, Decoder, Fact};
+use crate::journal::reader::{ReadBatch, SegmentReader, SegmentTail};
+use crate::journal::record::{BatchContext, Decoder, Fact};
 use crate::journal::segment::Segment;
 
 /// A segment's file.
@@ -31,7 +31,7 @@ pub(super) struct SegmentFile {
 }
 
 /// A part of a segment.
-pub(super) enum Piece<'a> {
+pub(super) enum SegmentPiece<'a> {
     /// A batch, whole, or whole except for some bodies.
     Batch { at: u64, header: BatchHeader, records: &'a [u8] },
     /// Data that was written and cannot be read.
@@ -73,7 +73,7 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Ve
 }
 
 /// A walk over segments, one after the other.
-pub(super) struct Walk {
+pub(super) struct SegmentWalk {
     /// The sequence of the last batch found.
     sequence: u64,
     /// The highest sequence that is known to have been synced.
@@ -84,7 +84,7 @@ pub(super) struct Walk {
 }
 
 /// The next step of the search for batches.
-enum Step {
+enum SegmentStep {
     Batch(BatchHeader),
     /// Lost up to the offset where the next batch begins.
     Lost(u64, &'static str),
@@ -95,34 +95,35 @@ enum Step {
 }
 
 /// The current segment.
-struct Here<'a> {
+struct CurrentSegment<'a> {
     found: &'a SegmentFile,
     /// Batches from this sequence on do not count.
     below: u64,
     is_last: bool,
 }
 
-impl Walk {
+impl SegmentWalk {
     /// A walk that begins with the oldest of `segments`.
-    pub(super) fn over(segments: &[SegmentFile]) -> Walk {
+    pub(super) fn over(segments: &[SegmentFile]) -> SegmentWalk {
         let mark = segments.iter().filter_map(|found| found.header.ok()).map(|header| header.first - 1).max();
-        Walk { sequence: 0, mark: mark.unwrap_or(0), has_gap: false, batches: 0 }
+        SegmentWalk { sequence: 0, mark: mark.unwrap_or(0), has_gap: false, batches: 0 }
     }
 
     /// Reads the segment of index `at`, and passes its parts to `each`.
     ///
     /// # Errors
-    /// Those of `each`. What cannot be read is [`Piece::Lost`].
+    /// Those of `each`. What cannot be read is [`SegmentPiece::Lost`].
     pub(super) fn read(
         &mut self,
         segments: &[SegmentFile],
         at: usize,
-        each: &mut dyn FnMut(Piece<'_>) -> Result<(), OpenError>,
+        each: &mut dyn FnMut(SegmentPiece<'_>) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
         let found = &segments[at];
         let next = segments[at + 1..].iter().find_map(|next| Some(next.header.ok()?.first));
-        let here = Here { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
-        let unreadable = |from| Piece::Lost { from, to: found.size, reason: UNREADABLE };
+        let here =
+            CurrentSegment { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
+        let unreadable = |from| SegmentPiece::Lost { from, to: found.size, reason: UNREADABLE };
         let incarnation = found.header.ok().map(|header| header.incarnation);
         let file = Arc::clone(&found.segment.file);
         let Ok(mut reader) = SegmentReader::new(file, found.segment.salt, incarnation) else {
@@ -134,13 +135,17 @@ impl Walk {
             Ok(header) if self.sequence == 0 => self.sequence = header.first - 1,
             Ok(_) => {}
             Err(reason) => {
-                let Ok(Rest { end, mark }) = reader.rest(0) else { return each(unreadable(0)) };
+                let Ok(SegmentTail { end, mark }) = reader.rest(0) else { return each(unreadable(0)) };
                 self.mark = self.mark.max(mark);
                 if here.is_last && self.mark <= self.sequence && self.sequence > 0 {
                     // It was being created when the machine stopped.
-                    return if end == 0 { Ok(()) } else { each(Piece::Torn { from: 0, to: end, reason }) };
+                    return if end == 0 {
+                        Ok(())
+                    } else {
+                        each(SegmentPiece::Torn { from: 0, to: end, reason })
+                    };
                 }
-                each(Piece::Lost { from: 0, to: from.min(found.size), reason })?;
+                each(SegmentPiece::Lost { from: 0, to: from.min(found.size), reason })?;
             }
         }
         while from < found.size {
@@ -152,9 +157,13 @@ impl Walk {
                 }
             };
             match step {
-                Step::Batch(header) => {
+                SegmentStep::Batch(header) => {
                     if self.sequence > 0 && header.sequence != self.sequence + 1 && !self.has_gap {
-                        each(Piece::Lost { from, to: from, reason: "batches before this one are missing" })?;
+                        each(SegmentPiece::Lost {
+                            from,
+                            to: from,
+                            reason: "batches before this one are missing",
+                        })?;
                     }
                     let start = from + BatchHeader::LEN as u64;
                     let records = reader.bytes(start, header.len as usize).ok().flatten();
@@ -162,40 +171,45 @@ impl Walk {
                     (self.sequence, self.has_gap) = (header.sequence, false);
                     self.batches += 1;
                     self.mark = self.mark.max(header.synced);
-                    each(Piece::Batch { at: from, header, records })?;
+                    each(SegmentPiece::Batch { at: from, header, records })?;
                     from = start + u64::from(header.len);
                 }
-                Step::Lost(to, reason) => {
+                SegmentStep::Lost(to, reason) => {
                     self.has_gap = true;
-                    each(Piece::Lost { from, to, reason })?;
+                    each(SegmentPiece::Lost { from, to, reason })?;
                     from = to;
                 }
-                Step::LostRest(to, reason) => {
+                SegmentStep::LostRest(to, reason) => {
                     self.has_gap = true;
-                    return each(Piece::Lost { from, to, reason });
+                    return each(SegmentPiece::Lost { from, to, reason });
                 }
-                Step::Torn(to, reason) => return each(Piece::Torn { from, to, reason }),
-                Step::End => break,
+                SegmentStep::Torn(to, reason) => return each(SegmentPiece::Torn { from, to, reason }),
+                SegmentStep::End => break,
             }
         }
         if here.is_last && self.mark > self.sequence && !self.has_gap {
             self.has_gap = true;
-            each(Piece::Lost { from, to: from, reason: "batches behind this place are missing" })?;
+            each(SegmentPiece::Lost { from, to: from, reason: "batches behind this place are missing" })?;
         }
         Ok(())
     }
 
     /// What is at `at`.
-    fn step(&mut self, reader: &mut SegmentReader, here: &Here<'_>, at: u64) -> io::Result<Step> {
+    fn step(
+        &mut self,
+        reader: &mut SegmentReader,
+        here: &CurrentSegment<'_>,
+        at: u64,
+    ) -> io::Result<SegmentStep> {
         let (after, below, salt) = (self.sequence, here.below, here.found.segment.salt);
         let fits = |sequence: u64| sequence > after && sequence < below;
         let reason = match batch(reader, at, salt, fits)? {
-            Ok(header) => return Ok(Step::Batch(header)),
+            Ok(header) => return Ok(SegmentStep::Batch(header)),
             Err(reason) => reason,
         };
-        let Rest { end: written, mark } = reader.rest(at)?;
+        let SegmentTail { end: written, mark } = reader.rest(at)?;
         if written == at || below == after + 1 {
-            return Ok(Step::End);
+            return Ok(SegmentStep::End);
         }
         let mut next = reader.next_header(at + 1, fits)?;
         while let Some(place) = next
@@ -206,9 +220,9 @@ impl Walk {
         self.mark = self.mark.max(mark);
         Ok(match next {
             // No mark says that it was synced, so it was not answered.
-            _ if self.mark <= after && here.is_last => Step::Torn(written, reason),
-            Some(next) => Step::Lost(next, reason),
-            None => Step::LostRest(written, reason),
+            _ if self.mark <= after && here.is_last => SegmentStep::Torn(written, reason),
+            Some(next) => SegmentStep::Lost(next, reason),
+            None => SegmentStep::LostRest(written, reason),
         })
     }
 }
@@ -221,8 +235,8 @@ fn batch(
     fits: impl Fn(u64) -> bool,
 ) -> io::Result<Result<BatchHeader, &'static str>> {
     let reason = match reader.find_one_of(at, &fits)? {
-        Found::Batch(header, _) => return Ok(Ok(header)),
-        Found::Other(reason) => reason,
+        ReadBatch::Batch(header, _) => return Ok(Ok(header)),
+        ReadBatch::Other(reason) => reason,
     };
     if let Ok(header) = reader.header(at)?
         && fits(header.sequence)
@@ -235,8 +249,8 @@ fn batch(
 }
 
 /// The context for decoding records of this segment.
-pub(super) fn context(segment: &Segment, header: &BatchHeader) -> Context {
-    Context {
+pub(super) fn context(segment: &Segment, header: &BatchHeader) -> BatchContext {
+    BatchContext {
         shard: segment.name.shard,
         incarnation: header.incarnation,
         now: header.now,
@@ -254,7 +268,7 @@ pub(super) fn body(records: &[u8], at: u32, len: u32, number: u64, salt: Salt) -
 /// Whether nothing in these records is damaged except bodies; see the [module](self).
 fn holds_but_for_bodies(records: &[u8], header: &BatchHeader, salt: Salt) -> bool {
     // The context only shifts instants.
-    let context = Context { shard: 0, incarnation: header.incarnation, now: header.now, salt };
+    let context = BatchContext { shard: 0, incarnation: header.incarnation, now: header.now, salt };
     let mut decoder = Decoder::new(records, context);
     let (mut whole, mut from, mut count) = (Hasher::new_with_initial(salt.start()), 0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! The content of a directory: by kind of file, by due file, by queue.
+//! The content of a directory: by kind of file, by table, by queue.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::path::Path;
 use dwell_model::{Now, QueueName, Timestamp};
 use dwell_store::QueueStats;
 
-use super::few::with_few;
-use super::stored::{Stored, Unrecorded};
+use super::loaded::{LoadedDirectory, UnrecordedLog};
+use super::open_file_limit::with_few;
 use super::{enter, size_of};
 use crate::OpenError;
 use crate::check;
 use crate::disk::Disk;
 use crate::journal::format::SegmentName;
-use crate::sealed::{Kind, Name};
+use crate::sealed::{FileId, FileKind};
 
 /// The totals of a kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -24,9 +24,9 @@ pub struct KindStats {
     pub bytes: u64,
 }
 
-/// A due file.
+/// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueFileStats {
+pub struct TableStats {
     /// Its name.
     pub file: String,
     /// Its size in bytes.
@@ -41,10 +41,10 @@ pub struct DueFileStats {
     pub latest: Timestamp,
 }
 
-/// The messages of a queue in due files.
+/// The messages of a queue in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct QueueFiles {
-    /// The number of due files that it is in.
+pub struct QueueTables {
+    /// The number of tables that it is in.
     pub files: u64,
     /// Messages that are not settled.
     pub live: u64,
@@ -65,16 +65,16 @@ pub struct DirectoryStats {
     pub was_closed: bool,
     /// The number of messages.
     pub messages: u64,
-    /// The number of messages that lie in due files alone.
+    /// The number of messages that lie in tables alone.
     pub cold: u64,
-    /// The segment from which the journal is replayed; everything before is in due files. 0 if there are none.
+    /// The segment from which the journal is replayed; everything before is in tables. 0 if there are none.
     pub start: u64,
-    /// Manifest, segments, due files, runs of numbers and of keys, and other files.
+    /// Manifest, segments, tables, runs of numbers and of keys, and other files.
     pub kinds: [(&'static str, KindStats); 6],
-    /// The due files, in the order in which they were written.
-    pub due_files: Vec<DueFileStats>,
-    /// The current state of each queue, and its messages in due files.
-    pub queues: Vec<(QueueStats, QueueFiles)>,
+    /// The tables, in the order in which they were written.
+    pub tables: Vec<TableStats>,
+    /// The current state of each queue, and its messages in tables.
+    pub queues: Vec<(QueueStats, QueueTables)>,
 }
 
 /// Measures a directory as an opening at `now` would find it; changes nothing. Reads the journal and the indexes of
@@ -88,17 +88,17 @@ pub fn stats(disk: &(impl Disk + Clone), dir: &Path, now: Now) -> Result<Directo
 
 fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
     let (_lock, names) = enter(disk, dir)?;
-    let mut stored = Stored::read(disk, dir)?;
+    let mut stored = LoadedDirectory::read(disk, dir)?;
     let (messages, was_closed) = (stored.messages(), stored.report.was_closed);
     let files = files_by_queue(&stored);
-    let due_files = due_files(&stored);
+    let tables = tables(&stored);
     stored.open(now);
     let (core, cold) = stored.step.both();
     let cold_len = core.cold_len();
     let mut queues = Vec::new();
     let mut after: Option<QueueName> = None;
     loop {
-        let page = core.queues(after.as_ref(), 1_000, now, &mut Unrecorded(cold));
+        let page = core.queues(after.as_ref(), 1_000, now, &mut UnrecordedLog(cold));
         if core.gave_up() {
             continue;
         }
@@ -121,12 +121,12 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
         cold: cold_len,
         start: manifest.checkpoint.start,
         kinds: kinds(disk, dir, &names),
-        due_files,
+        tables,
         queues,
     })
 }
 
-/// Measures the files in a directory, open or not: manifest, segments, due files, runs of numbers and of keys, and
+/// Measures the files in a directory, open or not: manifest, segments, tables, runs of numbers and of keys, and
 /// other files.
 ///
 /// # Errors
@@ -140,10 +140,10 @@ fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindS
     let words = ["manifest", "journal", "due", "numbers", "keys", "other"];
     let mut kinds = words.map(|word| (word, KindStats::default()));
     for name in names {
-        let kind = match Name::parse(name) {
-            Some((Kind::Due, ..)) => 2,
-            Some((Kind::Numbers, ..)) => 3,
-            Some((Kind::Keys, ..)) => 4,
+        let kind = match FileId::parse(name) {
+            Some((FileKind::Table, ..)) => 2,
+            Some((FileKind::Numbers, ..)) => 3,
+            Some((FileKind::Keys, ..)) => 4,
             None if name == crate::manifest::FILE => 0,
             None if SegmentName::parse(name).is_some() => 1,
             None => 5,
@@ -154,13 +154,13 @@ fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindS
     kinds
 }
 
-fn due_files(stored: &Stored) -> Vec<DueFileStats> {
+fn tables(stored: &LoadedDirectory) -> Vec<TableStats> {
     let settled = stored.manifest.checkpoint.files.iter().map(|file| (file.number, &file.settled));
     let settled: BTreeMap<_, _> = settled.collect();
     let rows = stored.step.cold().files().iter().map(|(number, file)| {
         let (earliest, latest) = file.file.due_range();
         let settled = settled[number];
-        DueFileStats {
+        TableStats {
             file: file.file.name().file_name(),
             bytes: file.file.size(),
             entries: file.file.len(),
@@ -172,11 +172,11 @@ fn due_files(stored: &Stored) -> Vec<DueFileStats> {
     rows.collect()
 }
 
-fn files_by_queue(stored: &Stored) -> BTreeMap<QueueName, QueueFiles> {
+fn files_by_queue(stored: &LoadedDirectory) -> BTreeMap<QueueName, QueueTables> {
     let files = stored.step.cold().files().values().map(|file| (&*file.file, &file.out));
     let counted = check::stats(files).into_iter().map(|(queue, stats)| {
-        let check::QueueStats { scheduled, ready, dead, settled, body_bytes, files, .. } = stats;
-        (queue, QueueFiles { files, live: scheduled + ready + dead, settled, body_bytes })
+        let check::TableQueueStats { scheduled, ready, dead, settled, body_bytes, files, .. } = stats;
+        (queue, QueueTables { files, live: scheduled + ready + dead, settled, body_bytes })
     });
     counted.collect()
 }

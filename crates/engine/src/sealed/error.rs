@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::FORMAT_VERSION;
 use crate::OpenError;
-use crate::journal::wire::Unreadable;
+use crate::journal::encoding::Unreadable;
 
 /// A failed read.
 #[derive(Debug, Error)]

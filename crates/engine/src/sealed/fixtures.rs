@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use dwell_model::{Number, Timestamp};
 
-use super::{FORMAT_VERSION, Kind, Name};
+use super::{FORMAT_VERSION, FileId, FileKind};
 use crate::disk::{Disk, MemoryDisk};
-use crate::due::{self, Settled};
-use crate::run::{self, Home, Run, Value, key_hash};
+use crate::index_run::{self, IndexRun, IndexValue, TableRef, key_hash};
+use crate::table::{self, DeletionBitmap};
 
-const DUE: Name = Name { directory: 77, shard: 3, kind: Kind::Due, number: 12 };
-const NUMBERS: Name = Name { kind: Kind::Numbers, ..DUE };
-const KEYS: Name = Name { kind: Kind::Keys, ..DUE };
+const TABLE: FileId = FileId { directory: 77, shard: 3, kind: FileKind::Table, number: 12 };
+const NUMBERS: FileId = FileId { kind: FileKind::Numbers, ..TABLE };
+const KEYS: FileId = FileId { kind: FileKind::Keys, ..TABLE };
 const SETTLED: &str = "settled";
 
 fn fixture(format: u16) -> PathBuf {
@@ -32,21 +32,22 @@ fn dir() -> &'static Path {
 fn write_all() -> MemoryDisk {
     let disk = MemoryDisk::new();
     disk.create_dir(dir()).unwrap();
-    let entries = due::tests::of_all_kinds();
-    let mut writer = due::Writer::create(&disk, dir(), DUE).unwrap();
+    let entries = table::tests::of_all_kinds();
+    let mut writer = table::TableWriter::create(&disk, dir(), TABLE).unwrap();
     for (entry, body) in &entries {
         writer.push(entry, body).unwrap();
     }
     writer.finish().unwrap();
 
-    let mut writer = run::Writer::create(&disk, dir(), NUMBERS, 2_000).unwrap();
+    let mut writer = index_run::RunWriter::create(&disk, dir(), NUMBERS, 2_000).unwrap();
     for number in 1..=2_000 {
-        writer.push(number * number, Home { file: 12, ordinal: number as u32 * 7 % 2_000 }).unwrap();
+        writer.push(number * number, TableRef { file: 12, ordinal: number as u32 * 7 % 2_000 }).unwrap();
     }
     writer.finish().unwrap();
 
-    let mut writer = run::Writer::create(&disk, dir(), KEYS, 0).unwrap();
-    let hash = |key: &str| key_hash(DUE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
+    let mut writer = index_run::RunWriter::create(&disk, dir(), KEYS, 0).unwrap();
+    let hash =
+        |key: &str| key_hash(TABLE.directory, &"orders".parse().unwrap(), &key.parse().unwrap(), false);
     let mut hashes: Vec<u64> = ["заказ 7", "a", "b", "c"].into_iter().map(hash).collect();
     hashes.sort_unstable();
     for hash in hashes {
@@ -55,14 +56,14 @@ fn write_all() -> MemoryDisk {
     }
     writer.finish().unwrap();
 
-    let mut settled = Settled::none(30_000);
+    let mut settled = DeletionBitmap::none(30_000);
     settled.set_range(4_000..13_000);
     for ordinal in (20_480..24_576).step_by(2) {
         settled.set(ordinal);
     }
     settled.set(29_999);
     let mut bytes = Vec::new();
-    settled.encode(DUE.salt(), &mut bytes);
+    settled.encode(TABLE.salt(), &mut bytes);
     disk.put_file(&dir().join(SETTLED), bytes);
     disk
 }
@@ -70,26 +71,26 @@ fn write_all() -> MemoryDisk {
 /// Everything in the files, as text.
 fn describe(disk: &MemoryDisk) -> String {
     let mut text = String::new();
-    let file = Arc::new(due::File::open(disk, dir(), DUE).unwrap());
+    let file = Arc::new(table::Table::open(disk, dir(), TABLE).unwrap());
     file.verify(&mut |_| ()).unwrap();
-    file.lanes().iter().for_each(|lane| writeln!(text, "{lane:?}").unwrap());
+    file.sections().iter().for_each(|section| writeln!(text, "{section:?}").unwrap());
     for read in file.scan(0..file.len()) {
         let (found, body) = read.unwrap();
         writeln!(text, "{} {:?} {:?}", found.ordinal, found.entry, String::from_utf8_lossy(&body)).unwrap();
     }
     writeln!(text, "expiries {:?}", file.expiries(None, Timestamp::MAX, 100).unwrap()).unwrap();
-    describe_run::<Home>(&mut text, disk, NUMBERS);
+    describe_run::<TableRef>(&mut text, disk, NUMBERS);
     describe_run::<Number>(&mut text, disk, KEYS);
     let bytes = disk.read_file(&dir().join(SETTLED)).unwrap();
-    let (settled, _) = Settled::decode(&bytes, DUE.salt()).unwrap();
+    let (settled, _) = DeletionBitmap::decode(&bytes, TABLE.salt()).unwrap();
     let live: Vec<_> =
         (0..settled.len()).step_by(1_000).map(|from| settled.live(from..from + 1_000)).collect();
     writeln!(text, "live by the thousand {live:?}").unwrap();
     text
 }
 
-fn describe_run<V: Value>(text: &mut String, disk: &MemoryDisk, name: Name) {
-    let run = Arc::new(Run::<V>::open(disk, dir(), name).unwrap());
+fn describe_run<V: IndexValue>(text: &mut String, disk: &MemoryDisk, name: FileId) {
+    let run = Arc::new(IndexRun::<V>::open(disk, dir(), name).unwrap());
     run.verify(&mut |_| ()).unwrap();
     writeln!(text, "{} with {} pairs", name.file_name(), run.len()).unwrap();
     for pair in run.iter().step_by(run.len().div_ceil(10) as usize) {

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::frame::{BadFrame, FOOTER_LEN, Footer, HEADER_LEN, check_header};
-use super::{Kind, Name, ReadError, Result};
+use super::header_footer::{BadFrame, FOOTER_LEN, Footer, HEADER_LEN, check_header};
+use super::{FileId, FileKind, ReadError, Result};
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 
 /// An open sealed file whose index is not decoded yet.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) name: Name,
+pub(crate) struct OpenedFile {
+    pub(crate) name: FileId,
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -23,8 +23,8 @@ pub(crate) struct Opened {
 
 /// An open sealed file of which nothing was read yet.
 #[derive(Debug)]
-pub(super) struct Found {
-    name: Name,
+pub(super) struct UnreadFile {
+    name: FileId,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     size: u64,
@@ -39,17 +39,17 @@ const MOST: u64 = 256 * 1024;
 
 /// The number of bytes of blocks for one byte of index, for most files at least: 32 bytes for a block of 32 KiB; for
 /// one of 4 KiB, 5 bytes if its keys are numbers, and 12 if they are hashes.
-fn one_in(kind: Kind) -> u64 {
+fn one_in(kind: FileKind) -> u64 {
     match kind {
-        Kind::Due => 1_024,
-        Kind::Numbers => 800,
-        Kind::Keys => 340,
+        FileKind::Table => 1_024,
+        FileKind::Numbers => 800,
+        FileKind::Keys => 340,
     }
 }
 
-impl Found {
+impl UnreadFile {
     /// Opens the file of that name in `dir`, and starts a prefetch of what is read first.
-    pub(super) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Found> {
+    pub(super) fn open(disk: &dyn Disk, dir: &Path, name: FileId) -> Result<UnreadFile> {
         let path = dir.join(name.file_name());
         let io = |error| ReadError::io(&path, 0, error);
         let file = disk.open(&path).map_err(io)?;
@@ -61,19 +61,19 @@ impl Found {
         let tail_at = size.saturating_sub(tail).max(HEADER_LEN as u64);
         file.will_read(tail_at, size - tail_at);
         file.will_read(0, HEADER_LEN as u64);
-        Ok(Found { name, path, file, size, tail_at })
+        Ok(UnreadFile { name, path, file, size, tail_at })
     }
 }
 
-impl Opened {
+impl OpenedFile {
     /// Opens the file of that name in `dir`, and reads header, footer and index.
-    pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Opened> {
-        Opened::read(Found::open(disk, dir, name)?)
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: FileId) -> Result<OpenedFile> {
+        OpenedFile::read(UnreadFile::open(disk, dir, name)?)
     }
 
     /// Reads header, footer and index: two reads, or three if the index is longer than usual.
-    pub(super) fn read(found: Found) -> Result<Opened> {
-        let Found { name, path, file, size, tail_at } = found;
+    pub(super) fn read(found: UnreadFile) -> Result<OpenedFile> {
+        let UnreadFile { name, path, file, size, tail_at } = found;
         let io = |offset| {
             let path = &path;
             move |error| ReadError::io(path, offset, error)
@@ -106,6 +106,6 @@ impl Opened {
         if salt.checksum(&index) != footer.index_checksum {
             return Err(ReadError::damaged(&path, footer.index_at, "the index fails its checksum"));
         }
-        Ok(Opened { name, salt, path, file, size, index, index_at: footer.index_at })
+        Ok(OpenedFile { name, salt, path, file, size, index, index_at: footer.index_at })
     }
 }

@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::frame::{FOOTER_LEN, Footer, header};
-use super::{Name, Opened, PIECE};
+use super::header_footer::{FOOTER_LEN, Footer, header};
+use super::{FileId, OpenedFile, PIECE};
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 
 /// The end of a sealed file that is being written.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    name: Name,
+    name: FileId,
     salt: Salt,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -23,14 +23,14 @@ pub(crate) struct Appender {
 
 impl Appender {
     /// Creates an empty file of that name in `dir`; replaces an existing one.
-    pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name) -> io::Result<Appender> {
+    pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: FileId) -> io::Result<Appender> {
         let path = dir.join(name.file_name());
         let file = disk.create(&path)?;
         let pending = header(name).to_vec();
         Ok(Appender { name, salt: name.salt(), path, file, pending, written: 0 })
     }
 
-    pub(crate) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> FileId {
         self.name
     }
 
@@ -63,7 +63,7 @@ impl Appender {
     }
 
     /// Appends index and footer, and syncs. Returns the file opened as if it had been read back.
-    pub(crate) fn finish(mut self, index: Vec<u8>) -> io::Result<Opened> {
+    pub(crate) fn finish(mut self, index: Vec<u8>) -> io::Result<OpenedFile> {
         let index_at = self.position();
         let footer = Footer {
             index_at,
@@ -74,7 +74,7 @@ impl Appender {
         self.append(&footer.encode(self.name))?;
         self.flush()?;
         self.file.sync()?;
-        Ok(Opened {
+        Ok(OpenedFile {
             name: self.name,
             salt: self.salt,
             path: self.path,

@@ -6,20 +6,20 @@ use bytes::Bytes;
 use dwell_model::{
     Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
-use dwell_store::core::{Get, Peek, Sweep, WaiterId};
+use dwell_store::core::{BulkOperation, Get, Peek, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Swept, Take, Target, When, contained,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Take, Target, When, contained,
 };
 
-use super::ahead::Reading;
-use crate::backup::Snapshot;
-use crate::journal::segment::Place;
+use super::body_prefetch::PendingBodies;
+use crate::backup::BackupFiles;
+use crate::journal::segment::BodyRef;
 use crate::sync::oneshot;
 
 /// The maximum number of messages, and bytes of them, of a short command: about as long as a sync, with it.
-const FEW: usize = 1024;
-const FEW_BYTES: usize = 1024 * 1024;
+const SHORT_MESSAGES: usize = 1024;
+const SHORT_BYTES: usize = 1024 * 1024;
 
 /// The way back to the caller, who may have dropped the receiver.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
@@ -33,24 +33,24 @@ pub(crate) fn send<T>(reply: Reply<T>, answer: T) -> std::result::Result<(), T> 
 type Located = Vec<Result<Option<(QueueName, MessageId)>>>;
 
 /// The combined forecast of some queues, and the last of these queues if there was one.
-pub(crate) type Counted = (Forecast, Option<QueueName>);
+pub(crate) type PartialForecast = (Forecast, Option<QueueName>);
 
 /// Messages handed out, with those of their bodies that were read already.
 #[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) deliveries: Vec<Delivery<Place>>,
+pub(crate) struct HandedOut {
+    pub(crate) deliveries: Vec<Delivery<BodyRef>>,
     /// The bodies that were read with their messages, in the order of these.
     pub(crate) bodies: Vec<(Number, Bytes)>,
-    pub(crate) ahead: Option<Arc<Reading>>,
+    pub(crate) ahead: Option<Arc<PendingBodies>>,
 }
 
-impl From<Vec<Delivery<Place>>> for Handed {
-    fn from(deliveries: Vec<Delivery<Place>>) -> Handed {
-        Handed { deliveries, bodies: Vec::new(), ahead: None }
+impl From<Vec<Delivery<BodyRef>>> for HandedOut {
+    fn from(deliveries: Vec<Delivery<BodyRef>>) -> HandedOut {
+        HandedOut { deliveries, bodies: Vec::new(), ahead: None }
     }
 }
 
-impl Handed {
+impl HandedOut {
     /// The receipts of the messages.
     pub(crate) fn receipts(&self) -> Vec<Receipt> {
         self.deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
@@ -68,7 +68,7 @@ pub(crate) enum Command {
     Take {
         id: WaiterId,
         take: Take,
-        reply: Reply<Result<Handed>>,
+        reply: Reply<Result<HandedOut>>,
     },
     Forget(WaiterId),
     GiveBack(Vec<Receipt>),
@@ -78,7 +78,7 @@ pub(crate) enum Command {
         queue: QueueName,
         id: MessageId,
         terms: LeaseTerms,
-        reply: Reply<Result<Handed>>,
+        reply: Reply<Result<HandedOut>>,
     },
     Settle(Vec<Settle>, Reply<Vec<Result<Settled>>>),
     ExpireLease(QueueName, Vec<LeaseRef>, Reply<Vec<Result<Settled>>>),
@@ -88,53 +88,53 @@ pub(crate) enum Command {
         queue: QueueName,
         targets: Vec<Target>,
         dead: bool,
-        reply: Reply<Vec<Result<Message<Place>>>>,
+        reply: Reply<Vec<Result<Message<BodyRef>>>>,
     },
     /// The rest of a get that searches for the youngest of many dead messages with a key.
-    GetOn(Box<Get<Place>>, Reply<Vec<Result<Message<Place>>>>),
+    GetOn(Box<Get<BodyRef>>, Reply<Vec<Result<Message<BodyRef>>>>),
     Locate(Vec<Number>, Reply<Located>),
-    Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
+    Peek(QueueName, StateKind, Reply<Result<Option<Message<BodyRef>>>>),
     /// The rest of a peek at the oldest of many dead messages.
-    PeekOn(Peek, Reply<Result<Option<Message<Place>>>>),
+    PeekOn(Peek, Reply<Result<Option<Message<BodyRef>>>>),
     List {
         queue: QueueName,
         state: StateKind,
         after: Option<Cursor>,
         max: usize,
-        reply: Reply<Result<Page<Place>>>,
+        reply: Reply<Result<Page<BodyRef>>>,
     },
     Stats(QueueName, Reply<Result<QueueStats>>),
     Forecast(QueueName, Arc<[Timestamp]>, Reply<Result<Forecast>>),
     /// The same for a page of queues: their maximum number, and the queue that the page starts after.
-    ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
+    ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<PartialForecast>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
-    Revive(QueueName, Selection, When, Reply<Result<Swept>>),
-    Discard(QueueName, Selection, Reply<Result<Swept>>),
+    Revive(QueueName, Selection, When, Reply<Result<BulkOutcome>>),
+    Discard(QueueName, Selection, Reply<Result<BulkOutcome>>),
     Deaths(Reply<Result<Vec<QueueDeaths>>>),
     /// The rest of a bulk revive or discard.
-    GoOn(Box<Sweep>, Reply<Result<Swept>>),
+    GoOn(Box<BulkOperation>, Reply<Result<BulkOutcome>>),
     Purge(QueueName, Reply<Result<u64>>),
     DeleteQueue(QueueName, Reply<Result<u64>>),
     /// A snapshot for a backup. The shard handles it itself.
-    Snapshot(Reply<Result<Snapshot>>),
+    Snapshot(Reply<Result<BackupFiles>>),
     Close(Reply<Result<()>>),
 }
 
 /// Whether the batch that an answer depends on was written, and synced if required.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum BatchOutcome {
     Done,
     /// The error of the disk.
     Failed(Box<str>),
 }
 
 /// An answer that is held until its batch is written, and synced if required.
-pub(crate) enum Effect {
+pub(crate) enum HeldAnswer {
     /// Any answer but messages handed out.
-    Answer(Box<dyn FnOnce(&Outcome) + Send>),
+    Answer(Box<dyn FnOnce(&BatchOutcome) + Send>),
     /// Messages handed out: if the receiver is gone, they are given back.
-    Deliver(Reply<Result<Handed>>, Result<Handed>),
+    Deliver(Reply<Result<HandedOut>>, Result<HandedOut>),
     /// A put of which a part is in the batch, and the rest belongs into later ones. The first `before` of its answers
     /// are of earlier batches, which are safe.
     Rest {
@@ -145,14 +145,14 @@ pub(crate) enum Effect {
     },
 }
 
-impl Effect {
+impl HeldAnswer {
     /// An answer to a command that may have changed something.
-    pub(crate) fn change<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
-        Effect::Answer(Box::new(move |outcome| {
+    pub(crate) fn change<T: Refusable>(reply: Reply<T>, answer: T) -> HeldAnswer {
+        HeldAnswer::Answer(Box::new(move |outcome| {
             // The caller may be gone; the command has taken effect all the same.
             let _ = match outcome {
-                Outcome::Done => send(reply, answer),
-                Outcome::Failed(reason) => send(reply, answer.failed(outcome_unknown(reason))),
+                BatchOutcome::Done => send(reply, answer),
+                BatchOutcome::Failed(reason) => send(reply, answer.failed(outcome_unknown(reason))),
             };
         }))
     }
@@ -162,44 +162,44 @@ impl Effect {
         reply: Reply<Vec<Result<PutAnswer>>>,
         answered: Vec<Result<PutAnswer>>,
         before: usize,
-    ) -> Effect {
-        Effect::Answer(Box::new(move |outcome| {
+    ) -> HeldAnswer {
+        HeldAnswer::Answer(Box::new(move |outcome| {
             let answered = match outcome {
-                Outcome::Done => answered,
-                Outcome::Failed(reason) => failed_from(before, answered, reason),
+                BatchOutcome::Done => answered,
+                BatchOutcome::Failed(reason) => failed_from(before, answered, reason),
             };
             let _ = send(reply, answered);
         }))
     }
 
     /// An answer to a read-only command.
-    pub(crate) fn look<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
-        Effect::Answer(Box::new(move |outcome| {
+    pub(crate) fn look<T: Refusable>(reply: Reply<T>, answer: T) -> HeldAnswer {
+        HeldAnswer::Answer(Box::new(move |outcome| {
             let _ = match outcome {
-                Outcome::Done => send(reply, answer),
-                Outcome::Failed(reason) => send(reply, answer.failed(stopped(reason))),
+                BatchOutcome::Done => send(reply, answer),
+                BatchOutcome::Failed(reason) => send(reply, answer.failed(stopped(reason))),
             };
         }))
     }
 
     /// Sends the answer, and returns what is to be done next: messages whose receiver is gone are given back, and
     /// what is unfinished goes on.
-    pub(crate) fn release(self, outcome: &Outcome) -> Option<Command> {
+    pub(crate) fn release(self, outcome: &BatchOutcome) -> Option<Command> {
         match (self, outcome) {
-            (Effect::Answer(answer), _) => answer(outcome),
-            (Effect::Deliver(reply, answer), Outcome::Done) => {
+            (HeldAnswer::Answer(answer), _) => answer(outcome),
+            (HeldAnswer::Deliver(reply, answer), BatchOutcome::Done) => {
                 if let Err(Ok(handed)) = send(reply, answer) {
                     return Some(Command::GiveBack(handed.receipts())).filter(Command::gives_back);
                 }
             }
-            (Effect::Rest { puts, answered, reply, .. }, Outcome::Done) => {
+            (HeldAnswer::Rest { puts, answered, reply, .. }, BatchOutcome::Done) => {
                 return Some(Command::Put { puts, answered, reply });
             }
-            (Effect::Rest { puts, answered, before, reply }, Outcome::Failed(reason)) => {
+            (HeldAnswer::Rest { puts, answered, before, reply }, BatchOutcome::Failed(reason)) => {
                 let answered = failed_from(before, answered, reason);
                 Command::Put { puts, answered, reply }.refuse(&stopped(reason));
             }
-            (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
+            (HeldAnswer::Deliver(reply, answer), BatchOutcome::Failed(reason)) => {
                 // It is not known whether the leases were written; without messages nothing was done.
                 let took = answer.is_ok_and(|handed| !handed.deliveries.is_empty());
                 let error = if took { outcome_unknown(reason) } else { stopped(reason) };
@@ -211,17 +211,17 @@ impl Effect {
 }
 
 /// An answer that can be replaced by an error as a whole.
-pub(crate) trait Answer: Send + 'static {
+pub(crate) trait Refusable: Send + 'static {
     fn failed(self, error: Error) -> Self;
 }
 
-impl<T: Send + 'static> Answer for Result<T> {
+impl<T: Send + 'static> Refusable for Result<T> {
     fn failed(self, error: Error) -> Self {
         Err(error)
     }
 }
 
-impl<T: Send + 'static> Answer for Vec<Result<T>> {
+impl<T: Send + 'static> Refusable for Vec<Result<T>> {
     fn failed(self, error: Error) -> Self {
         self.into_iter().map(|_| Err(error.clone())).collect()
     }
@@ -310,15 +310,17 @@ impl Command {
     pub(crate) fn is_short(&self) -> bool {
         match self {
             Command::Put { puts, .. } => {
-                let is_light = || puts.iter().map(|put| put.body.len()).sum::<usize>() <= FEW_BYTES;
-                puts.len() <= FEW && is_light()
+                let is_light = || puts.iter().map(|put| put.body.len()).sum::<usize>() <= SHORT_BYTES;
+                puts.len() <= SHORT_MESSAGES && is_light()
             }
-            Command::Take { take, .. } => take.max <= FEW,
-            Command::Settle(items, _) => items.len() <= FEW,
-            Command::Cancel(_, items, _) | Command::Get { targets: items, .. } => items.len() <= FEW,
-            Command::ExpireLease(_, items, _) => items.len() <= FEW,
-            Command::Reschedule(_, items, _) => items.len() <= FEW,
-            Command::Locate(items, _) => items.len() <= FEW,
+            Command::Take { take, .. } => take.max <= SHORT_MESSAGES,
+            Command::Settle(items, _) => items.len() <= SHORT_MESSAGES,
+            Command::Cancel(_, items, _) | Command::Get { targets: items, .. } => {
+                items.len() <= SHORT_MESSAGES
+            }
+            Command::ExpireLease(_, items, _) => items.len() <= SHORT_MESSAGES,
+            Command::Reschedule(_, items, _) => items.len() <= SHORT_MESSAGES,
+            Command::Locate(items, _) => items.len() <= SHORT_MESSAGES,
             Command::TakeId { .. } | Command::Peek(..) | Command::PeekOn(..) | Command::Stats(..) => true,
             Command::Deaths(_) | Command::GetOn(..) => true,
             Command::Forget(_)

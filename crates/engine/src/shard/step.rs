@@ -8,27 +8,27 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, QueueName, Receipt, SettingChange, SettingName, StateKind};
 use dwell_store::core::{
-    Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, Sweeping, WaiterId,
+    BulkProgress, Cold, Core, Durability, Getting, Log, Peeking, PutRecord, Record, WaiterId,
 };
-use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
+use dwell_store::{Action, BulkOutcome, Error, Put, Result, Selection, Settle, contained};
 
-use super::ahead::Ahead;
-use super::command::{Command, Effect, Handed, Reply};
+use super::body_prefetch::BodyPrefetch;
+use super::command::{Command, HandedOut, HeldAnswer, Reply};
 use crate::cold::ColdSet;
 use crate::executor::Executor;
 use crate::journal::batch::Batch;
-use crate::journal::segment::Place;
+use crate::journal::segment::BodyRef;
 
 /// The maximum size of the bodies of one put command in one batch, in bytes; the rest waits for the next batch.
 const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// A shard's messages, and the waiting takes.
 pub(crate) struct Step {
-    core: Core<Place>,
+    core: Core<BodyRef>,
     cold: ColdSet,
     /// The prefetch of bodies, if there is one.
-    ahead: Option<Ahead>,
-    waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
+    ahead: Option<BodyPrefetch>,
+    waiting: HashMap<WaiterId, Reply<Result<HandedOut>>>,
     /// Queues of takes that are to wait, but whose expired leases this batch could not handle: later takes on these
     /// stay behind them.
     late: HashSet<QueueName>,
@@ -41,11 +41,11 @@ pub(crate) struct Step {
 
 /// The result of a command, apart from its records.
 pub(crate) enum Stepped {
-    Answered(Effect),
+    Answered(HeldAnswer),
     /// It waits, or needs no answer.
     Quiet,
     /// The rest of it belongs into the next batch, if this one succeeds.
-    Unfinished(Effect),
+    Unfinished(HeldAnswer),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
     /// It is to be run again after a slice of other work: more expired leases of a queue that it names, or more
@@ -53,11 +53,11 @@ pub(crate) enum Stepped {
     /// files a piece at a time.
     Behind(Command),
     /// Nothing comes after this.
-    Closed(Effect),
+    Closed(HeldAnswer),
 }
 
 impl Step {
-    pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
+    pub(crate) fn new(core: Core<BodyRef>, cold: ColdSet) -> Step {
         Step {
             core,
             cold,
@@ -72,11 +72,11 @@ impl Step {
     /// Enables the prefetch for takes: of bodies, and of messages in files.
     pub(crate) fn read_ahead(&mut self, executor: &Arc<Executor>) {
         self.cold.use_executor(Arc::clone(executor));
-        self.ahead = Some(Ahead::new(Arc::clone(executor)));
+        self.ahead = Some(BodyPrefetch::new(Arc::clone(executor)));
     }
 
     /// The messages in memory, and the cold ones.
-    pub(crate) fn both(&mut self) -> (&mut Core<Place>, &mut ColdSet) {
+    pub(crate) fn both(&mut self) -> (&mut Core<BodyRef>, &mut ColdSet) {
         (&mut self.core, &mut self.cold)
     }
 
@@ -88,16 +88,16 @@ impl Step {
     /// Begins service.
     pub(crate) fn opened(&mut self, now: Now, batch: &mut Batch) {
         self.cold.look_again_at_left();
-        self.core.opened(now, &mut Told { batch, cold: &mut self.cold });
+        self.core.opened(now, &mut StepLog { batch, cold: &mut self.cold });
     }
 
     /// Frees leases that were bound to the previous process, as many as belong into one batch; true if there are
     /// more.
-    pub(crate) fn free_some(&mut self, now: Now, batch: &mut Batch) -> bool {
-        self.core.free_some(now, &mut Told { batch, cold: &mut self.cold })
+    pub(crate) fn release_session_leases(&mut self, now: Now, batch: &mut Batch) -> bool {
+        self.core.release_session_leases(now, &mut StepLog { batch, cold: &mut self.cold })
     }
 
-    pub(crate) fn core(&self) -> &Core<Place> {
+    pub(crate) fn core(&self) -> &Core<BodyRef> {
         &self.core
     }
 
@@ -106,7 +106,7 @@ impl Step {
         self.cold.has_failure()
     }
 
-    pub(crate) fn core_mut(&mut self) -> &mut Core<Place> {
+    pub(crate) fn core_mut(&mut self) -> &mut Core<BodyRef> {
         &mut self.core
     }
 
@@ -128,7 +128,7 @@ impl Step {
             return true;
         }
         let core = &mut self.core;
-        let log = &mut Told { batch, cold: &mut self.cold };
+        let log = &mut StepLog { batch, cold: &mut self.cold };
         if let Command::Configure(_, changes, _) = command
             && changes.iter().any(is_of_expiry)
         {
@@ -139,14 +139,14 @@ impl Step {
 
     /// Handles some of the expired cold messages.
     pub(crate) fn catch_up(&mut self, now: Now, batch: &mut Batch) {
-        self.core.catch_up(now, &mut Told { batch, cold: &mut self.cold });
+        self.core.catch_up(now, &mut StepLog { batch, cold: &mut self.cold });
     }
 
     /// Whether a command depends on all pending or dead messages of a queue that may have unhandled expired ones: it
     /// would have to do at once what is to be done in slices. Expired messages of other queues delay it only where it
     /// changes what becomes of messages that expire.
     fn is_too_early(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
-        let (core, log) = (&self.core, &mut Told { batch, cold: &mut self.cold });
+        let (core, log) = (&self.core, &mut StepLog { batch, cold: &mut self.cold });
         match command {
             Command::List { queue, .. }
             | Command::Stats(queue, _)
@@ -165,7 +165,7 @@ impl Step {
     }
 
     /// Whether a command begins a sweep over the dead messages of a queue of which some are in files.
-    fn begins_to_sweep(&self, command: &Command) -> bool {
+    fn begins_bulk(&self, command: &Command) -> bool {
         match command {
             Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
             | Command::Discard(queue, Selection::Oldest(_), _) => self.core.has_cold_dead(queue),
@@ -176,7 +176,7 @@ impl Step {
     /// Gives back leases without a holder. Those of queues with too many expired leases wait; the others do not.
     fn give_back(&mut self, receipts: Vec<Receipt>, now: Now, batch: &mut Batch) -> Stepped {
         let core = &mut self.core;
-        let log = &mut Told { batch, cold: &mut self.cold };
+        let log = &mut StepLog { batch, cold: &mut self.cold };
         // They are mostly of one queue.
         let mut last: Option<(QueueName, bool)> = None;
         let (late, rest): (Vec<_>, Vec<_>) = receipts.into_iter().partition(|Receipt { queue, .. }| {
@@ -212,11 +212,11 @@ impl Step {
             }
             return Stepped::Behind(command);
         }
-        if self.begins_to_sweep(&command) && std::mem::replace(&mut self.sweeps, true) {
+        if self.begins_bulk(&command) && std::mem::replace(&mut self.sweeps, true) {
             return Stepped::Behind(command);
         }
         let core = &mut self.core;
-        let batch = &mut Told { batch, cold: &mut self.cold };
+        let batch = &mut StepLog { batch, cold: &mut self.cold };
         Stepped::Answered(match command {
             Command::Put { .. } if let Some(error) = refuses_puts => {
                 command.refuse(error);
@@ -244,11 +244,11 @@ impl Step {
                             }
                             _ => None,
                         };
-                        Handed { deliveries, bodies, ahead }
+                        HandedOut { deliveries, bodies, ahead }
                     });
-                    Effect::Deliver(reply, handed)
+                    HeldAnswer::Deliver(reply, handed)
                 } else if let Err(refusal) = core.wait(id, take, now, batch) {
-                    Effect::Deliver(reply, Err(refusal))
+                    HeldAnswer::Deliver(reply, Err(refusal))
                 } else {
                     self.waiting.insert(id, reply);
                     return Stepped::Quiet;
@@ -273,17 +273,17 @@ impl Step {
             }
             Command::TakeId { queue, id, terms, reply } => {
                 let taken = core.take_id(&queue, id, terms, now, batch);
-                Effect::Deliver(reply, taken.map(|delivery| vec![delivery].into()))
+                HeldAnswer::Deliver(reply, taken.map(|delivery| vec![delivery].into()))
             }
-            Command::Settle(settles, reply) => Effect::change(reply, core.settle(settles, now, batch)),
+            Command::Settle(settles, reply) => HeldAnswer::change(reply, core.settle(settles, now, batch)),
             Command::ExpireLease(queue, leases, reply) => {
-                Effect::change(reply, core.expire_lease(&queue, leases, now, batch))
+                HeldAnswer::change(reply, core.expire_lease(&queue, leases, now, batch))
             }
             Command::Cancel(queue, targets, reply) => {
-                Effect::change(reply, core.cancel(&queue, targets, now, batch))
+                HeldAnswer::change(reply, core.cancel(&queue, targets, now, batch))
             }
             Command::Reschedule(queue, moves, reply) => {
-                Effect::change(reply, core.reschedule(&queue, moves, now, batch))
+                HeldAnswer::change(reply, core.reschedule(&queue, moves, now, batch))
             }
             Command::Get { queue, targets, dead, reply } => {
                 return got(core.begin_get(&queue, targets, dead, now, batch), reply);
@@ -291,13 +291,13 @@ impl Step {
             // The caller is gone: it would read files for nothing.
             Command::GetOn(_, reply) if reply.is_canceled() => return Stepped::Quiet,
             Command::GetOn(get, reply) => return got(core.go_on_getting(get, now, batch), reply),
-            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, now, batch)),
+            Command::Locate(numbers, reply) => HeldAnswer::look(reply, core.locate(numbers, now, batch)),
             Command::List { queue, state, after, max, reply } => {
                 let page = core.list(&queue, state, after, max, now, batch);
                 if core.gave_up() {
                     return Stepped::Behind(Command::List { queue, state, after, max, reply });
                 }
-                Effect::look(reply, page)
+                HeldAnswer::look(reply, page)
             }
             // The caller is gone: it would read files for nothing, and others would wait for that.
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) if reply.is_canceled() => {
@@ -320,26 +320,26 @@ impl Step {
                 let peeking = core.go_on_peeking(peek, now, batch);
                 return peeked(peeking, reply, &mut self.peeks);
             }
-            Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
+            Command::Stats(queue, reply) => HeldAnswer::look(reply, core.stats(&queue, now, batch)),
             Command::Forecast(queue, edges, reply) => {
-                Effect::look(reply, core.forecast(&queue, &edges, now, batch))
+                HeldAnswer::look(reply, core.forecast(&queue, &edges, now, batch))
             }
             Command::ForecastPage(after, max, edges, reply) => {
                 let page = core.forecast_page(after.as_ref(), max, &edges, now, batch);
                 if core.gave_up() {
                     return Stepped::Behind(Command::ForecastPage(after, max, edges, reply));
                 }
-                Effect::look(reply, Ok(page))
+                HeldAnswer::look(reply, Ok(page))
             }
             Command::Queues(after, max, reply) => {
                 let page = core.queues(after.as_ref(), max, now, batch);
                 if core.gave_up() {
                     return Stepped::Behind(Command::Queues(after, max, reply));
                 }
-                Effect::look(reply, Ok(page))
+                HeldAnswer::look(reply, Ok(page))
             }
             Command::Configure(queue, changes, reply) => {
-                Effect::change(reply, core.configure(&queue, changes, now, batch))
+                HeldAnswer::change(reply, core.configure(&queue, changes, now, batch))
             }
             Command::Revive(queue, which, when, reply) => {
                 return swept(core.revive(&queue, which, when, now, batch), reply);
@@ -347,31 +347,31 @@ impl Step {
             Command::Discard(queue, which, reply) => {
                 return swept(core.discard(&queue, which, now, batch), reply);
             }
-            Command::Deaths(reply) => Effect::look(reply, Ok(core.deaths())),
+            Command::Deaths(reply) => HeldAnswer::look(reply, Ok(core.deaths())),
             Command::GoOn(sweep, reply) => return swept(core.go_on(sweep, now, batch), reply),
-            Command::Purge(queue, reply) => Effect::change(reply, core.purge(&queue, now, batch)),
+            Command::Purge(queue, reply) => HeldAnswer::change(reply, core.purge(&queue, now, batch)),
             Command::DeleteQueue(queue, reply) => {
-                Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
+                HeldAnswer::change(reply, Ok(core.delete_queue(&queue, now, batch)))
             }
             Command::Snapshot(_) => unreachable!("the shard takes it itself"),
             Command::Close(reply) => {
-                if core.give_back_bound(now, batch) {
+                if core.give_back_session_leases(now, batch) {
                     return Stepped::Behind(Command::Close(reply));
                 }
                 batch.batch.close();
-                return Stepped::Closed(Effect::change(reply, Ok(())));
+                return Stepped::Closed(HeldAnswer::change(reply, Ok(())));
             }
         })
     }
 
     /// Answers waiting takes that have messages now, or whose time is over.
-    pub(crate) fn serve(&mut self, now: Now, batch: &mut Batch) -> Vec<Effect> {
-        let answers = self.core.serve(now, &mut Told { batch, cold: &mut self.cold });
+    pub(crate) fn serve(&mut self, now: Now, batch: &mut Batch) -> Vec<HeldAnswer> {
+        let answers = self.core.serve(now, &mut StepLog { batch, cold: &mut self.cold });
         self.effects(answers)
     }
 
     /// Answers all waiting takes with nothing.
-    pub(crate) fn dismiss(&mut self) -> Vec<Effect> {
+    pub(crate) fn dismiss(&mut self) -> Vec<HeldAnswer> {
         let answers = self.core.dismiss_all();
         self.effects(answers)
     }
@@ -383,13 +383,13 @@ impl Step {
         }
     }
 
-    fn effects(&mut self, answers: Vec<dwell_store::core::Answer<Place>>) -> Vec<Effect> {
+    fn effects(&mut self, answers: Vec<dwell_store::core::TakeAnswer<BodyRef>>) -> Vec<HeldAnswer> {
         let waiting = &mut self.waiting;
         answers
             .into_iter()
             .map(|(id, answer)| {
                 let reply = waiting.remove(&id).expect("a take that waits has its reply here");
-                Effect::Deliver(reply, answer.map(Handed::from))
+                HeldAnswer::Deliver(reply, answer.map(HandedOut::from))
             })
             .collect()
     }
@@ -406,12 +406,12 @@ fn is_of_expiry(change: &SettingChange) -> bool {
 
 /// Puts as many messages as the bodies of one batch allow.
 fn put(
-    core: &mut Core<Place>,
+    core: &mut Core<BodyRef>,
     mut puts: Vec<Put>,
     mut answered: Vec<Result<dwell_store::PutAnswer>>,
     reply: Reply<Vec<Result<dwell_store::PutAnswer>>>,
     now: Now,
-    batch: &mut Told<'_>,
+    batch: &mut StepLog<'_>,
 ) -> Stepped {
     let (mut bytes, before) = (0, answered.len());
     let fits = puts.iter().take_while(|put| {
@@ -430,11 +430,11 @@ fn put(
     }
     if is_whole {
         answered.extend(core.put(puts, now, batch));
-        return Stepped::Answered(Effect::put(reply, answered, before));
+        return Stepped::Answered(HeldAnswer::put(reply, answered, before));
     }
     let rest = puts.split_off(fits);
     answered.extend(core.put(puts, now, batch));
-    Stepped::Unfinished(Effect::Rest { puts: rest, answered, before, reply })
+    Stepped::Unfinished(HeldAnswer::Rest { puts: rest, answered, before, reply })
 }
 
 /// The maximum size of a put in the journal in bytes, including the change of a message that has its key.
@@ -446,26 +446,26 @@ fn bytes_of(put: &Put) -> usize {
 }
 
 /// The answer to a bulk revive or discard, or its next slice.
-fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
+fn swept(sweeping: Result<BulkProgress>, reply: Reply<Result<BulkOutcome>>) -> Stepped {
     match sweeping {
-        Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
-        Ok(Sweeping::Done(swept)) => Stepped::Answered(Effect::change(reply, Ok(swept))),
-        Err(refusal) => Stepped::Answered(Effect::change(reply, Err(refusal))),
+        Ok(BulkProgress::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
+        Ok(BulkProgress::Done(swept)) => Stepped::Answered(HeldAnswer::change(reply, Ok(swept))),
+        Err(refusal) => Stepped::Answered(HeldAnswer::change(reply, Err(refusal))),
     }
 }
 
 /// The answer to a get, or its rest for the next batch.
-fn got(getting: Getting<Place>, reply: Reply<Vec<Result<Message<Place>>>>) -> Stepped {
+fn got(getting: Getting<BodyRef>, reply: Reply<Vec<Result<Message<BodyRef>>>>) -> Stepped {
     match getting {
         Getting::Unfinished(get) => Stepped::Behind(Command::GetOn(get, reply)),
-        Getting::Done(answers) => Stepped::Answered(Effect::look(reply, answers)),
+        Getting::Done(answers) => Stepped::Answered(HeldAnswer::look(reply, answers)),
     }
 }
 
 /// The answer to a peek, or its rest for the next batch.
 fn peeked(
-    peeking: Result<Peeking<Place>>,
-    reply: Reply<Result<Option<Message<Place>>>>,
+    peeking: Result<Peeking<BodyRef>>,
+    reply: Reply<Result<Option<Message<BodyRef>>>>,
     peeks: &mut bool,
 ) -> Stepped {
     let found = match peeking {
@@ -476,17 +476,17 @@ fn peeked(
         Ok(Peeking::Done(found)) => Ok(found),
         Err(refusal) => Err(refusal),
     };
-    Stepped::Answered(Effect::look(reply, found))
+    Stepped::Answered(HeldAnswer::look(reply, found))
 }
 
 /// The log of the core, and the source of its cold messages.
-struct Told<'a> {
+struct StepLog<'a> {
     batch: &'a mut Batch,
     cold: &'a mut ColdSet,
 }
 
-impl Log<Place> for Told<'_> {
-    fn put(&mut self, record: &PutRecord, body: &Bytes) -> Place {
+impl Log<BodyRef> for StepLog<'_> {
+    fn put(&mut self, record: &PutRecord, body: &Bytes) -> BodyRef {
         self.batch.put(record, body)
     }
 
@@ -498,7 +498,7 @@ impl Log<Place> for Told<'_> {
         self.batch.keep_time();
     }
 
-    fn cold(&mut self) -> Option<&mut dyn Cold<Place>> {
+    fn cold(&mut self) -> Option<&mut dyn Cold<BodyRef>> {
         Some(self.cold)
     }
 }

@@ -26,13 +26,13 @@ fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
         let mut store = Driven::open(disk, clock, options).unwrap();
         let mut at = 0;
         // A snapshot waits while a flush sets the places of copies in messages. Some turns later that is over.
-        while waits && store.engine.counters().checkpoints == 0 {
+        while waits && store.engine.counters().flushes == 0 {
             at += 1;
             assert!(at < 1_000);
             let put = Put::new(queue("q"), "x").after_ms(3_600_000);
             let (engine, mut context) = (store.engine.clone(), Context::from_waker(Waker::noop()));
             let mut call = pin!(engine.put(vec![put]));
-            while call.as_mut().poll(&mut context).is_pending() && store.engine.counters().checkpoints == 0 {
+            while call.as_mut().poll(&mut context).is_pending() && store.engine.counters().flushes == 0 {
                 store.driver.turn();
             }
         }
@@ -120,7 +120,7 @@ fn comparable(mut message: Message) -> Message {
 #[test]
 fn a_backup_at_any_moment_is_sound_and_holds_what_was_there() {
     let mut store = small();
-    let (mut checkpoints, mut backups) = (BTreeSet::new(), 0);
+    let (mut flushes, mut backups) = (BTreeSet::new(), 0);
     for i in 0..90_u64 {
         let name = queue(["a", "b"][i as usize % 2]);
         let mut put = Put::new(name, vec![i as u8; 90]).after_ms(i * 37 % 3_000);
@@ -146,10 +146,10 @@ fn a_backup_at_any_moment_is_sound_and_holds_what_was_there() {
         assert_eq!(restored.engine.report().restored, Some(store.now()), "{i}");
         let found: Vec<Message> = restored.dump().into_iter().map(comparable).collect();
         assert_eq!(found, there, "{i}");
-        checkpoints.insert(store.engine.counters().checkpoints);
+        flushes.insert(store.engine.counters().flushes);
         backups += 1;
     }
-    assert!(checkpoints.len() > 5 && backups == 90, "{checkpoints:?}");
+    assert!(flushes.len() > 5 && backups == 90, "{flushes:?}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn a_last_batch_that_cannot_be_read_is_said_to_be_lost_and_not_to_be_torn() {
 }
 
 #[test]
-fn a_sector_of_a_due_file_that_cannot_be_read_costs_what_lies_in_it_alone() {
+fn a_sector_of_a_table_that_cannot_be_read_costs_what_lies_in_it_alone() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let opened = Options { memory_limit: 64 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, opened).unwrap();
@@ -118,7 +118,7 @@ fn a_sector_of_a_due_file_that_cannot_be_read_costs_what_lies_in_it_alone() {
     }
 }
 
-/// The run of numbers has the messages that a due file has lost, so that they are searched for in the journal.
+/// The run of numbers has the messages that a table has lost, so that they are searched for in the journal.
 #[test]
 fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

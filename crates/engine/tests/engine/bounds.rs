@@ -11,7 +11,7 @@ use dwell_model::{Pause, Setting, SettingChange, StateKind};
 use dwell_store::{Action, Error, Put, Settle, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -92,7 +92,7 @@ fn stats_of_a_queue_in_many_files_read_next_to_nothing() {
     let mut store = again(store);
     store.advance(0);
     let engine = store.engine.clone();
-    let files = store.engine.counters().due_files;
+    let files = store.engine.counters().tables;
     assert!(files > 20, "{files} files");
     let before = reads(&store);
     let stats = store.run(engine.stats(queue("q"))).unwrap();
@@ -112,7 +112,7 @@ fn stats_that_are_asked_for_again_and_again_do_not_read_again() {
     let mut store = again(store);
     store.advance(0);
     let engine = store.engine.clone();
-    let files = store.engine.counters().due_files;
+    let files = store.engine.counters().tables;
     assert!(files > 20, "{files} files");
     let due = |number: u64| 1 + number * 7_919 % (2 * HOUR_MS);
     let ready = |now: u64| (0..3_000).filter(|number| due(*number) <= now).count();
@@ -202,8 +202,8 @@ fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.scheduled, 5_000);
 }
 
-/// A store with 3,000 messages in `q` that are due, most of them in due files, and one message in `other` that is in
-/// memory. Nothing can be written to due files any more, and retries have filled memory. The error with which a take of
+/// A store with 3,000 messages in `q` that are due, most of them in tables, and one message in `other` that is in
+/// memory. Nothing can be written to tables any more, and retries have filled memory. The error with which a take of
 /// `q` is refused is returned too.
 fn crammed() -> (DoorDisk, Driven, Error) {
     let (disk, clock) = (DoorDisk::new(MemoryDisk::new()), ManualClock::new(start()));
@@ -261,11 +261,11 @@ fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
 #[test]
 fn a_take_over_several_queues_passes_over_those_whose_next_message_has_no_room_in_memory() {
     let (_disk, mut store, _) = crammed();
-    let before = store.engine.counters().no_room;
+    let before = store.engine.counters().memory_full;
     let taken = store.take(Take::from_all([queue("q"), queue("other")]).max(10)).unwrap();
     let bodies: Vec<&[u8]> = taken.iter().map(|delivery| delivery.message.body.as_ref()).collect();
     assert_eq!(bodies, [b"in memory"]);
-    assert_eq!(store.engine.counters().no_room, before + 1);
+    assert_eq!(store.engine.counters().memory_full, before + 1);
     let refused = store.take(Take::from_all([queue("q"), queue("other")]).max(10)).unwrap_err();
     assert_eq!(refused.code(), "overloaded", "nothing else is due");
 }
@@ -345,11 +345,11 @@ fn files_of_few_large_messages_are_not_small() {
         store.put(put).unwrap();
     }
     (0..100).for_each(|_| store.advance(1));
-    let Counters { due_bytes, body_writes, due_files, .. } = store.engine.counters();
-    assert!(due_files > 32, "{due_files} files");
+    let Counters { table_bytes, body_writes, tables, .. } = store.engine.counters();
+    assert!(tables > 32, "{tables} files");
     assert_eq!(body_writes, 2, "to the journal, and to a file");
     let bytes = count * len as u64;
-    assert!(due_bytes <= bytes + bytes / 10, "{due_bytes} bytes were written of {bytes}");
+    assert!(table_bytes <= bytes + bytes / 10, "{table_bytes} bytes were written of {bytes}");
 }
 
 /// Crash story: messages with large bodies are cancelled. 1. The settled part of files was counted in messages, and a

@@ -1,5 +1,5 @@
 //! The engine keeps the contract: on a disk in memory, on real files, and with almost no memory, so that most messages
-//! are in due files most of the time.
+//! are in tables most of the time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dwell_store::Store;
 use dwell_store::conformance::Harness;
 use dwell_time::{Clock, ManualClock};
 
-use crate::mortal::MortalDisk;
+use crate::dying_disk::MortalDisk;
 use crate::support::start;
 
 /// The place of an engine, and the way its process dies.

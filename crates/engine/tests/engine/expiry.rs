@@ -1,4 +1,4 @@
-//! Messages that expire while they are in due files alone: many at one instant, and with unreadable parts.
+//! Messages that expire while they are in tables alone: many at one instant, and with unreadable parts.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -20,20 +20,20 @@ const MANY: u64 = 5_000;
 /// A number of expiries per turn that is smaller than the number that expire at once.
 const FEW: usize = 100;
 
-/// A store that keeps about sixty messages in memory and looks at `expired_a_turn` expiries a turn.
-fn small(disk: MemoryDisk, clock: ManualClock, expired_a_turn: usize) -> Driven {
-    let options = Options { memory_limit: 16 * 1024, expired_a_turn, ..options(&disk, &clock) };
+/// A store that keeps about sixty messages in memory and looks at `expired_per_turn` expiries a turn.
+fn small(disk: MemoryDisk, clock: ManualClock, expired_per_turn: usize) -> Driven {
+    let options = Options { memory_limit: 16 * 1024, expired_per_turn, ..options(&disk, &clock) };
     Driven::open(disk, clock, options).unwrap()
 }
 
-fn fresh(expired_a_turn: usize) -> Driven {
-    small(MemoryDisk::new(), ManualClock::new(start()), expired_a_turn)
+fn fresh(expired_per_turn: usize) -> Driven {
+    small(MemoryDisk::new(), ManualClock::new(start()), expired_per_turn)
 }
 
 /// The same store, opened again.
-fn reopened(store: Driven, expired_a_turn: usize) -> Driven {
+fn reopened(store: Driven, expired_per_turn: usize) -> Driven {
     let (disk, clock) = store.close();
-    small(disk, clock, expired_a_turn)
+    small(disk, clock, expired_per_turn)
 }
 
 /// Puts messages that are due in an hour and expire an hour later, a few in a call.
@@ -102,7 +102,7 @@ fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usiz
 /// and purges of all other queues waited for the last of them.
 #[test]
 fn what_one_queue_drops_holds_up_no_calls_of_others() {
-    let mut store = fresh(Options::default().expired_a_turn);
+    let mut store = fresh(Options::default().expired_per_turn);
     let engine = store.engine.clone();
     let drops = vec![SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))];
     store.run(engine.configure(queue("drops"), drops)).unwrap();
@@ -137,8 +137,8 @@ fn what_one_queue_drops_holds_up_no_calls_of_others() {
 
 #[test]
 fn a_purge_as_the_first_call_leaves_all_that_has_expired() {
-    for expired_a_turn in [FEW, Options::default().expired_a_turn] {
-        let mut store = fresh(expired_a_turn);
+    for expired_per_turn in [FEW, Options::default().expired_per_turn] {
+        let mut store = fresh(expired_per_turn);
         put_expiring(&mut store, "q", MANY);
         store.clock.advance(2 * HOUR_MS);
         let engine = store.engine.clone();
@@ -228,7 +228,7 @@ fn a_revive_as_the_first_call_brings_back_all_that_has_expired() {
     let many = 8_000;
     for which in [Selection::All, Selection::Oldest(many)] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-        let options = Options { memory_limit: 1024 * 1024, swept_a_call: 400, ..options(&disk, &clock) };
+        let options = Options { memory_limit: 1024 * 1024, bulk_per_call: 400, ..options(&disk, &clock) };
         let mut store = Driven::open(disk, clock, options).unwrap();
         put_expiring(&mut store, "q", many);
         assert!(store.engine.counters().cold > 5_000, "{:?}", store.engine.counters());
@@ -471,7 +471,7 @@ const COUNT: u64 = 60;
 const KEY: &str = "a key like no other";
 
 /// A store that keeps about sixty messages in memory. In `q` and in `other` some expire after two hours, one of those
-/// in `q` has a key; they are in due files alone.
+/// in `q` has a key; they are in tables alone.
 fn filled() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
@@ -492,7 +492,7 @@ fn filled() -> Driven {
     store
 }
 
-/// The due file that has the message with the key.
+/// The table that has the message with the key.
 fn keyed(disk: &MemoryDisk) -> PathBuf {
     let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-"));
     let mut found = names.filter_map(|name| {
@@ -501,7 +501,7 @@ fn keyed(disk: &MemoryDisk) -> PathBuf {
         let has_key = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
         has_key.then_some(path)
     });
-    found.next().expect("the message was retired")
+    found.next().expect("the message was flushed")
 }
 
 /// The place of its chunk of expiries: behind checksum and length it begins with the first expiry, a varint.
@@ -675,12 +675,12 @@ const ASKS: [(&str, Ask); 4] = [
 fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
     for (what, ask) in ASKS {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-        let small = Options { memory_limit: 16 * 1024, lapsed_a_slice: 50, ..options(&disk, &clock) };
+        let small = Options { memory_limit: 16 * 1024, lapsed_per_slice: 50, ..options(&disk, &clock) };
         let mut store = Driven::open(disk, clock, small).unwrap();
         put_expiring(&mut store, "q", MANY);
         put_lasting(&mut store, "q", 1);
         put_lasting(&mut store, "other", 200);
-        assert!(store.engine.counters().due_files >= 20, "{:?}", store.engine.counters());
+        assert!(store.engine.counters().tables >= 20, "{:?}", store.engine.counters());
         store.clock.advance(2 * HOUR_MS);
         store.disk.fail(Fault { calls: Calls::Reads, after: 0, times: 16, error: ErrorKind::Other });
         let engine = store.engine.clone();
@@ -715,7 +715,7 @@ fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
 }
 
 /// Crash story: 1. Thousands have expired in a queue that drops expired messages. 2. Before they are processed, another
-/// queue changes its setting for expired messages, and all files are ripened. 3. What has expired by a file's ripeness
+/// queue changes its setting for expired messages, and all files are promoted. 3. What has expired by a file's ripeness
 /// dies: the thousands are dead, for good.
 #[test]
 fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
@@ -733,7 +733,7 @@ fn what_a_queue_drops_is_gone_though_another_changes_what_becomes_of_its_own() {
     assert_eq!(counts(&mut store, "other"), (0, 0));
 }
 
-/// Crash story: 1. Dead messages go into due files, and a run has the keys that they had. 2. Runs of keys are merged,
+/// Crash story: 1. Dead messages go into tables, and a run has the keys that they had. 2. Runs of keys are merged,
 /// and the pairs of the dead are left out. 3. Support searches for an order by its number, and no dead message had it.
 #[test]
 fn dead_messages_are_found_by_key_when_runs_were_merged() {
@@ -751,7 +751,7 @@ fn dead_messages_are_found_by_key_when_runs_were_merged() {
         assert_eq!(counts(&mut store, "q"), (0, 40 * (batch + 1)));
         put_lasting(&mut store, "other", 40);
     }
-    let (flushes, runs) = (engine.counters().checkpoints, engine.counters().runs);
+    let (flushes, runs) = (engine.counters().flushes, engine.counters().runs);
     assert!(flushes > 20 && runs < flushes, "{runs} runs of either kind are left of {flushes} flushes");
     let mut store = reopened(store, FEW);
     let engine = store.engine.clone();

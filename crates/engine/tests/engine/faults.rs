@@ -531,7 +531,7 @@ fn the_segment_that_is_written_needs_no_opening() {
         );
     }
     store.driver.turn();
-    assert!(store.engine.counters().due_files > 6, "{:?}", store.engine.counters());
+    assert!(store.engine.counters().tables > 6, "{:?}", store.engine.counters());
     let engine = store.engine.clone();
     for id in ids {
         store.run(engine.get(queue("q"), vec![dwell_store::Target::Id(id)], false)).pop().unwrap().unwrap();
@@ -540,16 +540,16 @@ fn the_segment_that_is_written_needs_no_opening() {
     store.put(Put::new(queue("q"), "written")).unwrap();
 }
 
-fn due_files(disk: &MemoryDisk) -> Vec<String> {
+fn tables(disk: &MemoryDisk) -> Vec<String> {
     let names = dwell_engine::disk::Disk::list(disk, crate::support::dir()).unwrap();
     names.into_iter().filter(|name| name.starts_with("due-")).collect()
 }
 
-/// Crash story: 1. A flush has rewritten what is left of some due files, and these are to be removed. 2. The disk is
+/// Crash story: 1. A flush has rewritten what is left of some tables, and these are to be removed. 2. The disk is
 /// full just then, and an ack waits for room. 3. Nothing else is done while it waits: the files stay, and with them the
 /// full disk.
 #[test]
-fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room() {
+fn the_files_that_a_flush_has_made_needless_go_while_a_batch_waits_for_room() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, small).unwrap();
@@ -557,16 +557,16 @@ fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room
     let far = |i: u64| Put::new(queue("q"), vec![7; 50]).after_ms(86_400_000 + i);
     let ids: Vec<_> = (0..2_000).map(|i| store.put(far(i)).unwrap().id).collect();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let (mut checkpoints, mut was_freed) = (engine.counters().checkpoints, false);
+    let (mut flushes, mut was_freed) = (engine.counters().flushes, false);
     // What is left of each file is rewritten when most of it is gone.
     for (i, id) in ids.into_iter().enumerate().filter(|(i, _)| i % 10 > 0) {
         let mut cancel = std::pin::pin!(engine.cancel(queue("q"), vec![dwell_store::Target::Id(id)]));
         while cancel.as_mut().poll(&mut context).is_pending() {
             store.driver.turn();
-            if std::mem::replace(&mut checkpoints, engine.counters().checkpoints) == checkpoints {
+            if std::mem::replace(&mut flushes, engine.counters().flushes) == flushes {
                 continue;
             }
-            let before = due_files(&store.disk);
+            let before = tables(&store.disk);
             let full =
                 Fault { calls: Calls::Writes, after: 0, times: u64::MAX, error: ErrorKind::StorageFull };
             store.disk.fail(full);
@@ -577,14 +577,14 @@ fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room
                 store.advance(100);
             }
             assert!(stuck.as_mut().poll(&mut context).is_pending(), "it waits for room");
-            let after = due_files(&store.disk);
+            let after = tables(&store.disk);
             was_freed |= before.iter().any(|name| !after.contains(name));
             store.disk.heal();
             store.run_patiently(stuck).unwrap();
-            checkpoints = engine.counters().checkpoints;
+            flushes = engine.counters().flushes;
         }
     }
-    assert!(was_freed, "{checkpoints} retirements, and no file went while a batch waited");
+    assert!(was_freed, "{flushes} flushes, and no file went while a batch waited");
 }
 
 fn long_setting() -> dwell_model::SettingChange {
@@ -597,7 +597,7 @@ fn long_setting() -> dwell_model::SettingChange {
 /// Flushes then begin early, after a smaller number of bytes of the journal. 3. Each begins a segment whose settings
 /// alone reach that number, and so the next is due when it is over, although nothing is left to be flushed.
 #[test]
-fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
+fn settings_alone_are_worth_no_flush_however_little_room_there_is() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let opened = Options {
         memory_limit: 4 << 20,
@@ -623,12 +623,12 @@ fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
             for _ in 0..100 {
                 store.run(engine.queues(None, 1)).unwrap();
             }
-            let before = engine.counters().checkpoints;
+            let before = engine.counters().flushes;
             for _ in 0..400 {
                 store.run(engine.queues(None, 1)).unwrap();
             }
-            let more = engine.counters().checkpoints - before;
-            assert!(more <= 1, "{more} retirements, and nothing is put");
+            let more = engine.counters().flushes - before;
+            assert!(more <= 1, "{more} flushes, and nothing is put");
             store.disk.set_capacity(None);
         }
     }

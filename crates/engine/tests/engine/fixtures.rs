@@ -47,7 +47,7 @@ fn describe(store: &mut Driven) -> String {
 fn write_all_kinds() -> (MemoryDisk, ManualClock) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let open = |disk: &MemoryDisk| {
-        // So little memory that much of it is in due files.
+        // So little memory that much of it is in tables.
         let memory_limit = Options::MIN_MEMORY_LIMIT;
         let options = Options { segment_bytes: 4096, memory_limit, ..options(disk, &clock) };
         Driven::open(disk.clone(), clock.clone(), options).unwrap()

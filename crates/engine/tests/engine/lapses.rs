@@ -207,10 +207,10 @@ fn a_disk_that_fails_while_leases_are_freed_does_not_keep_the_store_open() {
     }
 }
 
-type Taking = Pin<Box<dyn Future<Output = dwell_store::Result<Vec<Delivery>>> + Send>>;
+type PendingTake = Pin<Box<dyn Future<Output = dwell_store::Result<Vec<Delivery>>> + Send>>;
 
 /// Drops a take when it is woken.
-struct Drops(Mutex<Option<Taking>>);
+struct Drops(Mutex<Option<PendingTake>>);
 
 impl Wake for Drops {
     fn wake(self: Arc<Self>) {
@@ -226,7 +226,8 @@ fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
     store.run(engine.configure(queue("q"), pause)).unwrap();
     store.clock.advance(60_000);
     let taker = engine.clone();
-    let mut take: Taking = Box::pin(async move { taker.take(Take::from(queue("q")).wait_ms(600_000)).await });
+    let mut take: PendingTake =
+        Box::pin(async move { taker.take(Take::from(queue("q")).wait_ms(600_000)).await });
     assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let drops = Arc::new(Drops(Mutex::new(Some(take))));
     // It is answered in the first turn, in which only a slice of the leases has run out.
@@ -284,7 +285,7 @@ fn what_a_dropped_take_gives_back_is_there_at_once_though_leases_of_another_queu
     }
     let (engine, taker) = (store.engine.clone(), store.engine.clone());
     let both = Take::from_all([queue("a"), queue("b")]).max(2).lease_ms(600_000);
-    let mut take: Taking = Box::pin(async move { taker.take(both).await });
+    let mut take: PendingTake = Box::pin(async move { taker.take(both).await });
     assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     store.driver.turn();
     store.clock.advance(60_000);

@@ -23,7 +23,7 @@ fn new_dir() -> &'static Path {
 /// Every message that ever existed, by its id.
 type History = BTreeMap<MessageId, Message>;
 
-/// A small directory with all kinds of contents: due files, some of their messages settled, moved, leased; runs of
+/// A small directory with all kinds of contents: tables, some of their messages settled, moved, leased; runs of
 /// numbers and keys; and a journal behind them. Each body identifies its message, so that it can be found in a file.
 fn directory() -> (MemoryDisk, ManualClock, History) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -88,7 +88,7 @@ fn directory() -> (MemoryDisk, ManualClock, History) {
         store.put(Put::new(q.clone(), body).after_ms(5_000).token(format!("t{i}").parse().unwrap())).unwrap();
     }
     remember(&mut store);
-    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    assert!(store.engine.counters().tables >= 3, "{:?}", store.engine.counters());
     drop(engine);
     let (disk, clock) = store.close();
     // A merged run that no manifest names yet is removed at the next opening.
@@ -139,7 +139,7 @@ fn a_sound_directory_is_said_to_be_and_left_as_it_is() {
     assert_eq!(report.messages, Some(found.len() as u64));
     let measured = stats(&disk, dir(), clock.now()).unwrap();
     assert_eq!(measured.messages, found.len() as u64);
-    let live: u32 = measured.due_files.iter().map(|file| file.live).sum();
+    let live: u32 = measured.tables.iter().map(|file| file.live).sum();
     assert_eq!(u64::from(live), report.live);
     for state in StateKind::ALL {
         let filter = Filter { queue: Some(queue("orders")), state: Some(state) };
@@ -286,7 +286,7 @@ fn expect_saved(
 
 /// Every message here was put with a token, and so the journal is there from its beginning.
 #[test]
-fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
+fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let memory_limit = Options::MIN_MEMORY_LIMIT;
     let opened = Options { segment_bytes: 4096, memory_limit, ..options(&disk, &clock) };
@@ -322,7 +322,7 @@ fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
             }
         }
     }
-    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    assert!(store.engine.counters().tables >= 3, "{:?}", store.engine.counters());
     let (disk, clock) = store.close();
     for name in check(&disk, dir()).unwrap().leftovers {
         disk.remove(&dir().join(name)).unwrap();
@@ -595,7 +595,7 @@ enum Then {
 }
 
 #[test]
-fn what_expired_in_due_files_is_repaired_to_what_became_of_it_then() {
+fn what_expired_in_tables_is_repaired_to_what_became_of_it_then() {
     const HOUR_MS: u64 = 3_600_000;
     for then in [Then::Purged, Then::Revived, Then::Acked, Then::Replaced, Then::SteppedBack] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

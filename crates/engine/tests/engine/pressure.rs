@@ -10,7 +10,7 @@ use dwell_engine::{Counters, Engine, Options};
 use dwell_store::{Action, Cancelled, Put, Settle, Store, Take, Target};
 use dwell_time::ManualClock;
 
-use crate::doors::{Door, DoorDisk};
+use crate::blocked_creation::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,13 +72,13 @@ fn what_is_in_memory_is_bounded_however_much_is_put() {
         // As many as fit, and those of the one call that the last of them came with.
         assert!(resident_bytes <= LIMIT && resident <= LIMIT / 224, "{resident} in {resident_bytes} bytes");
     }
-    let Counters { resident, cold, held, checkpoints, .. } = engine.counters();
+    let Counters { resident, cold, held, flushes, .. } = engine.counters();
     assert_eq!(resident + cold, 5_000);
-    assert!(held > 0 && checkpoints > 10, "{held} were held, {checkpoints} checkpoints");
+    assert!(held > 0 && flushes > 10, "{held} were held, {flushes} checkpoints");
 }
 
 #[test]
-fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
+fn puts_wait_for_a_slow_flush_and_all_else_does_not() {
     let pressed = Pressed::new();
     let engine = Engine::open(dir(), pressed.options()).unwrap();
     let store = engine.blocking();
@@ -100,7 +100,7 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
         answers.recv_timeout(PATIENCE).unwrap().unwrap();
     }
     drop(answers);
-    assert!(engine.counters().checkpoints > 0);
+    assert!(engine.counters().flushes > 0);
     engine.close().unwrap();
 }
 
@@ -108,7 +108,7 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
 /// clock stood still, as a test's does, and as one does that the machine steps: the put waited for the end of the whole
 /// flush, although most of it was over.
 #[test]
-fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
+fn puts_go_on_as_the_flush_does_though_no_time_passes() {
     let pressed = Pressed::new();
     // Thousands of messages, since the job reports its progress only from time to time.
     let engine = Engine::open(dir(), Options { memory_limit: 4 << 20, ..pressed.options() }).unwrap();
@@ -137,7 +137,7 @@ fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
         assert!(answers.recv_timeout(PATIENCE).expect("a part of the room is free"));
     }
     let after = engine.counters();
-    assert_eq!((before.checkpoints, after.checkpoints), (0, 0), "the other file stands at the door");
+    assert_eq!((before.flushes, after.flushes), (0, 0), "the other file stands at the door");
     pressed.door.set(Door::Open);
     drop(answers);
     putting.join().unwrap();
@@ -173,7 +173,7 @@ fn a_put_that_waits_for_too_long_is_refused_and_may_be_repeated() {
 }
 
 #[test]
-fn where_nothing_can_be_retired_puts_are_refused_at_once_until_it_can() {
+fn where_nothing_can_be_flushed_puts_are_refused_at_once_until_it_can() {
     let pressed = Pressed::new();
     let mut store = Driven::open(MemoryDisk::new(), pressed.clock.clone(), pressed.options()).unwrap();
     let soon = store.put(Put::new(queue("soon"), "now")).unwrap();
@@ -220,10 +220,10 @@ fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
             match store.put(far) {
                 Ok(put) => ids.push(put.id),
                 // Early flushes make room.
-                Err(error) if store.engine.counters().checkpoints < 3 => {
+                Err(error) if store.engine.counters().flushes < 3 => {
                     assert_eq!((error.code(), error.is_retryable()), ("disk_full", true));
                     waited += 1;
-                    assert!(waited < 100, "nothing was retired in {waited} s, {} fit", ids.len());
+                    assert!(waited < 100, "nothing was flushed in {waited} s, {} fit", ids.len());
                     store.advance(1_000);
                 }
                 Err(error) => break error,

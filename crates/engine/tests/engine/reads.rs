@@ -1,4 +1,4 @@
-//! The cost of finding messages in due files: reads, and the number of files to search.
+//! The cost of finding messages in tables: reads, and the number of files to search.
 
 use dwell_engine::Options;
 use dwell_engine::disk::{Crash, MemoryDisk};
@@ -27,7 +27,7 @@ fn nth(number: u64) -> Put {
     put.after_ms(1 + number * 7_919 % (2 * HOUR_MS)).key(format!("key {number}").parse().unwrap())
 }
 
-/// A store with `count` messages, nearly all of them in due files; and their ids.
+/// A store with `count` messages, nearly all of them in tables; and their ids.
 fn filled(count: u64) -> (Driven, Vec<MessageId>) {
     let mut store = open(MemoryDisk::new(), ManualClock::new(start()));
     let ids = (0..count).map(|number| store.put(nth(number)).unwrap().id).collect();
@@ -50,7 +50,7 @@ fn the_first_take_after_an_opening_reads_what_it_hands_out() {
     store.advance(HOUR_MS);
     let mut store = again(store);
     store.advance(0);
-    let files = store.engine.counters().due_files;
+    let files = store.engine.counters().tables;
     assert!(files > 8, "{files} files");
     let before = reads(&store);
     let taken = store.take(Take::from(queue("q"))).unwrap().pop().unwrap();
@@ -100,7 +100,7 @@ fn ack(store: &mut Driven, count: u64) {
 }
 
 #[test]
-fn acks_of_messages_in_due_files_are_read_back_together() {
+fn acks_of_messages_in_tables_are_read_back_together() {
     let (store, _) = filled(3_000);
     let (disk, clock) = store.close();
     // So that the journal may have thousands of records.
@@ -109,7 +109,7 @@ fn acks_of_messages_in_due_files_are_read_back_together() {
     store.advance(HOUR_MS);
     ack(&mut store, 600);
     let left = store.numbers();
-    let files = store.engine.counters().due_files + store.engine.counters().runs;
+    let files = store.engine.counters().tables + store.engine.counters().runs;
     let (disk, clock) = store.kill();
     disk.power_on(Crash::Keep);
     let mut store = open(disk, clock);
@@ -120,19 +120,19 @@ fn acks_of_messages_in_due_files_are_read_back_together() {
 }
 
 #[test]
-fn the_journal_has_few_records_to_read_back_however_many_messages_in_due_files_are_acked() {
+fn the_journal_has_few_records_to_read_back_however_many_messages_in_tables_are_acked() {
     let (mut store, _) = filled(3_000);
     store.advance(HOUR_MS);
     let allowed = 64 * 1024 / 256;
     for _ in 0..6 {
         ack(&mut store, 200);
-        let checkpoints = store.engine.counters().checkpoints;
+        let flushes = store.engine.counters().flushes;
         let (disk, clock) = store.kill();
         disk.power_on(Crash::Keep);
         store = open(disk, clock);
         // In addition to what is allowed, there is what came during the flush.
         let records = store.engine.report().records;
-        assert!(checkpoints > 0 && records < 3 * allowed, "{records} records, {checkpoints} checkpoints");
+        assert!(flushes > 0 && records < 3 * allowed, "{records} records, {flushes} checkpoints");
     }
 }
 
@@ -140,7 +140,7 @@ fn the_journal_has_few_records_to_read_back_however_many_messages_in_due_files_a
 fn runs_are_merged_while_messages_are_put_and_lose_what_is_gone() {
     let (mut store, ids) = filled(4_000);
     let runs = store.engine.counters().runs;
-    assert!(runs <= 40, "{runs} runs of {} retirements", store.engine.counters().checkpoints);
+    assert!(runs <= 40, "{runs} runs of {} flushes", store.engine.counters().flushes);
     let engine = store.engine.clone();
     for (number, id) in ids.iter().enumerate().filter(|(number, _)| number % 20 > 0) {
         let answer = store.run(engine.cancel(queue("q"), vec![Target::Id(*id)])).pop().unwrap();

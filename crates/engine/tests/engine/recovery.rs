@@ -239,7 +239,7 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
     for _ in 0..200 {
         store.put(Put::new(queue("far"), "more").after_ms(86_400_000)).unwrap();
     }
-    assert!(store.engine.counters().checkpoints > 3);
+    assert!(store.engine.counters().flushes > 3);
     let numbers = store.numbers();
     let (disk, clock) = store.kill();
     disk.power_on(Crash::Drop);
@@ -283,7 +283,7 @@ fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_on
         let far = Put::new(queue("far"), "body").after_ms(86_400_000);
         store.put(far.token(format!("t{i}").parse().unwrap())).unwrap();
     }
-    assert!(store.engine.counters().checkpoints > 5);
+    assert!(store.engine.counters().flushes > 5);
     let numbers = store.numbers();
     let (disk, _) = store.kill();
     disk.power_on(Crash::Keep);
@@ -338,11 +338,11 @@ fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
                 store.run(engine.configure(queue("q"), vec![reset])).unwrap();
             }
         }
-        let before = store.engine.counters().checkpoints;
+        let before = store.engine.counters().flushes;
         for _ in 0..300 {
             store.put(far()).unwrap();
         }
-        assert!(store.engine.counters().checkpoints > before + 1);
+        assert!(store.engine.counters().flushes > before + 1);
         drop(engine);
         let (disk, _) = store.kill();
         disk.power_on(Crash::Keep);
@@ -365,7 +365,7 @@ fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
     }
 }
 
-/// A store with many messages in due files alone, and behind them a journal that acks some; if `deletes`, a queue is
+/// A store with many messages in tables alone, and behind them a journal that acks some; if `deletes`, a queue is
 /// created and deleted before each ack. Returns the number of reads of the next opening.
 fn reads_of_an_opening(deletes: bool) -> u64 {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -389,7 +389,7 @@ fn reads_of_an_opening(deletes: bool) -> u64 {
         let taken = store.take(Take::from(queue("work"))).unwrap().remove(0);
         store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
     }
-    assert_eq!(store.engine.counters().checkpoints, 0);
+    assert_eq!(store.engine.counters().flushes, 0);
     drop(engine);
     let (disk, clock) = store.kill();
     disk.power_on(Crash::Keep);

@@ -140,7 +140,7 @@ fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
 }
 
 #[test]
-fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
+fn a_flush_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
     let newest = |disk: &MemoryDisk| {
         let names = disk.list(dir()).unwrap();
         names.into_iter().rfind(|name| name.starts_with("journal-")).unwrap()
@@ -158,12 +158,12 @@ fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
     let mut store = Driven::open(disk, clock, narrow).unwrap();
     let begun = newest(&store.disk);
     for _ in 0..10_000 {
-        if store.engine.counters().checkpoints > 0 {
+        if store.engine.counters().flushes > 0 {
             break;
         }
         store.driver.turn();
     }
-    assert_eq!(store.engine.counters().checkpoints, 1, "what there was is retired at once");
+    assert_eq!(store.engine.counters().flushes, 1, "what there was is flushed at once");
     assert_eq!(newest(&store.disk), begun, "the segment that the opening began will do");
     // What is written behind it counts as always.
     store.put(Put::new(queue("q"), "later").after_ms(86_400_000)).unwrap();
@@ -387,8 +387,8 @@ fn messages_that_are_leased_are_read_block_by_block() {
     store.clock.advance(COUNT + 1);
     let taken = store.take(Take::from(queue("q")).max(COUNT as usize).lease_ms(86_400_000)).unwrap();
     assert_eq!(taken.len() as u64, COUNT);
-    let before = engine.counters().checkpoints;
-    while engine.counters().checkpoints < before + 2 {
+    let before = engine.counters().flushes;
+    while engine.counters().flushes < before + 2 {
         for _ in 0..100 {
             store.put(Put::new(queue("far"), vec![7; 1_000]).after_ms(86_400_000)).unwrap();
         }

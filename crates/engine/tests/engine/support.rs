@@ -43,7 +43,7 @@ pub(crate) fn options(disk: &MemoryDisk, clock: &ManualClock) -> Options {
         disk: Arc::new(disk.clone()),
         seed: Some(7),
         // So that a revive of a few has several slices.
-        swept_a_call: 2,
+        bulk_per_call: 2,
         ..Options::default()
     }
 }

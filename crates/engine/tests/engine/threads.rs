@@ -159,7 +159,7 @@ fn futures_of_any_runtime_are_answered() {
     });
 }
 
-/// Crash story: 1. Messages that expire are written to due files. 2. All of them are purged. 3. Their expiry comes. 4.
+/// Crash story: 1. Messages that expire are written to tables. 2. All of them are purged. 3. Their expiry comes. 4.
 /// Nothing is cold, so nothing is looked at, and the files report forever that something has expired: the thread does
 /// not sleep again.
 #[test]
@@ -175,7 +175,7 @@ fn an_engine_sleeps_though_what_has_expired_in_files_is_all_gone() {
         let put = Put { expires, ..Put::new(queue("q"), format!("{i}")).after_ms(HOUR_MS) };
         store.put_one(put).unwrap();
     }
-    while engine.counters().checkpoints == 0 {
+    while engine.counters().flushes == 0 {
         thread::yield_now();
     }
     assert_eq!(store.purge(queue("q")), Ok(400));

@@ -18,7 +18,7 @@ pub use headers::Headers;
 pub use id::{MessageId, Number};
 pub use limits::Limits;
 pub use message::{DEFAULT_PRIORITY, Message};
-pub use name::{Holder, Key, PutToken, QueueName};
+pub use name::{Holder, IdempotencyKey, Key, QueueName};
 pub use receipt::{LeaseToken, Receipt};
 pub use settings::{
     AttemptLimit, Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName,

@@ -80,9 +80,9 @@ impl Key {
 ///
 /// Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PutToken(Arc<str>);
+pub struct IdempotencyKey(Arc<str>);
 
-impl PutToken {
+impl IdempotencyKey {
     /// The maximum length in bytes.
     pub const MAX_LEN: usize = 256;
 
@@ -90,12 +90,13 @@ impl PutToken {
     ///
     /// # Errors
     /// [`Invalid::InvalidToken`] if it is empty, too long, or contains anything but visible ASCII.
-    pub fn new(token: &str) -> Result<PutToken, Invalid> {
-        if (1..=PutToken::MAX_LEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+    pub fn new(token: &str) -> Result<IdempotencyKey, Invalid> {
+        if (1..=IdempotencyKey::MAX_LEN).contains(&token.len())
+            && token.bytes().all(|byte| byte.is_ascii_graphic())
         {
-            Ok(PutToken(token.into()))
+            Ok(IdempotencyKey(token.into()))
         } else {
-            Err(Invalid::InvalidToken { text: excerpt(token), limit: PutToken::MAX_LEN })
+            Err(Invalid::InvalidToken { text: excerpt(token), limit: IdempotencyKey::MAX_LEN })
         }
     }
 }
@@ -188,7 +189,7 @@ macro_rules! text_newtype {
 
 text_newtype!(QueueName);
 text_newtype!(Key);
-text_newtype!(PutToken);
+text_newtype!(IdempotencyKey);
 text_newtype!(Holder);
 
 #[cfg(test)]
@@ -210,10 +211,10 @@ mod tests {
         assert!(Key::new("заказ 7").is_ok());
         assert!(Key::new("").is_err());
         assert!(Key::new(&"k".repeat(513)).is_err());
-        assert!(PutToken::new("file:1").is_ok());
-        assert!(PutToken::new("two words").is_err());
-        assert!(PutToken::new("").is_err());
-        assert!(PutToken::new(&"t".repeat(257)).is_err());
+        assert!(IdempotencyKey::new("file:1").is_ok());
+        assert!(IdempotencyKey::new("two words").is_err());
+        assert!(IdempotencyKey::new("").is_err());
+        assert!(IdempotencyKey::new(&"t".repeat(257)).is_err());
         assert!(Holder::new("worker 7 на хосте").is_ok());
         assert!(Holder::new(&"h".repeat(128)).is_ok());
         for bad in ["", "a\nb", "\u{7f}", &"h".repeat(129)] {

@@ -81,7 +81,7 @@ pub enum Command {
         lease_ms: u64,
     },
     /// End a lease whose process is gone, whatever its deadline.
-    Unbind,
+    EndSession,
     /// End a lease on behalf of an operator, whatever its deadline.
     ExpireLease {
         /// The message's number of takes when the operator saw its holder: a later lease is not ended.
@@ -245,7 +245,7 @@ pub fn apply(
             let lease = Lease::granted(lease.token, *lease_ms, lease.bound, now);
             Some(Standing { state: State::Leased(lease), ..before })
         }
-        Command::Unbind => match before.state {
+        Command::EndSession => match before.state {
             State::Leased(lease) if lease.bound => {
                 let mut next = before;
                 lapse(&mut next, now.wall, rules);

@@ -1,7 +1,7 @@
 //! Revive and discard of dead messages.
 
 use dwell_model::{MessageId, QueueName};
-use dwell_store::{Error, Result, Selection, Swept, When};
+use dwell_store::{BulkOutcome, Error, Result, Selection, When};
 use tokio_postgres::types::Type;
 
 use super::Inner;
@@ -22,18 +22,18 @@ struct Walk {
 
 impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
-    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, at: When) -> Result<Swept> {
+    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, at: When) -> Result<BulkOutcome> {
         let swept = self.sweep(queue, which, Some(at)).await;
         self.waiters.hint(queue);
         swept
     }
 
     /// See [`Store::discard`](dwell_store::Store::discard).
-    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<Swept> {
+    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<BulkOutcome> {
         self.sweep(queue, which, None).await
     }
 
-    async fn sweep(&self, queue: &QueueName, which: Selection, at: Option<When>) -> Result<Swept> {
+    async fn sweep(&self, queue: &QueueName, which: Selection, at: Option<When>) -> Result<BulkOutcome> {
         let (ids, mut left) = match which {
             Selection::Ids(ids) => {
                 self.limits.check_batch(ids.len())?;
@@ -42,7 +42,7 @@ impl Inner {
             Selection::Oldest(most) => (None, most),
             Selection::All => (None, u64::MAX),
         };
-        let mut swept = Swept::default();
+        let mut swept = BulkOutcome::default();
         let mut walk = Walk::default();
         loop {
             let is_first = walk.before.is_none();
@@ -76,7 +76,7 @@ impl Inner {
         most: u64,
         walk: &mut Walk,
         at: Option<When>,
-        swept: &mut Swept,
+        swept: &mut BulkOutcome,
     ) -> std::result::Result<Option<u64>, Failure> {
         let (kind, value) = at.map(when).map_or((None, None), |(kind, value)| (Some(i32::from(kind)), value));
         let named = ids.map(uuids);
@@ -101,7 +101,7 @@ impl Inner {
                 let refused = id(refused).map_err(unreadable)?;
                 turns += 1;
                 swept.refused_in_all += 1;
-                if swept.refused.len() < Swept::MAX_REFUSED {
+                if swept.refused.len() < BulkOutcome::MAX_REFUSED {
                     let code: &str = column(row, "code").map_err(unreadable)?;
                     let info: Option<&str> = column(row, "info").map_err(unreadable)?;
                     swept.refused.push((refused, refusal(code, info.unwrap_or_default(), queue)));

@@ -35,8 +35,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::{Clock, SystemClock};
 use tokio::runtime::Handle;
@@ -48,7 +48,7 @@ use session::{Leases, Session};
 use take::Floors;
 use timer::Timer;
 use upkeep::Ticks;
-use waiting::{Returns, Waiters};
+use waiting::{Returns, WaitingTakes};
 
 use crate::link::{Argument, Failure, Link, locked};
 use crate::values::Json;
@@ -80,7 +80,7 @@ struct Inner {
     defaults: Json,
     clock: Arc<dyn Clock>,
     timer: Timer,
-    waiters: Waiters,
+    waiters: WaitingTakes,
     returns: Returns,
     floors: Floors,
     leases: Leases,
@@ -163,7 +163,7 @@ impl PostgresStore {
             limits,
             clock,
             timer,
-            waiters: Waiters::default(),
+            waiters: WaitingTakes::default(),
             returns: Returns::default(),
             floors: Floors::default(),
             leases: Leases::default(),
@@ -374,7 +374,7 @@ impl Store for PostgresStore {
         self.run(async move { inner.configure(&queue, &changes).await }).await?
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.revive(&queue, which, when).await }).await?
     }
@@ -384,7 +384,7 @@ impl Store for PostgresStore {
         Ok(locked(&self.inner.deaths).all())
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.discard(&queue, which).await }).await?
     }

@@ -34,10 +34,10 @@ struct Bound {
 
 /// The number of leases, as far as this process knows.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<Counted>);
+pub(super) struct Leases(Mutex<LeaseCount>);
 
 #[derive(Default)]
-struct Counted {
+struct LeaseCount {
     /// The last count plus the leases granted by this process since; `None` without a recent count.
     known: Option<u64>,
 }

@@ -12,12 +12,12 @@ use super::Inner;
 use super::message::{column, delivered, shown, taken};
 use super::put::names;
 use super::refusal::{failed, refusal, unreadable};
-use crate::floor::{Floor, Seal, Taking, Writers};
+use crate::floor::{Floor, Seal, TakeInProgress, Writers};
 use crate::link::{Failure, locked};
 use crate::values::Uuid;
 
 /// The result of a take.
-pub(super) struct Taken {
+pub(super) struct TakeResult {
     pub(super) deliveries: Vec<Delivery>,
     /// The cap that kept back due messages, if nothing was handed out because of one.
     pub(super) capped: Option<Cap>,
@@ -32,10 +32,10 @@ pub(super) enum Cap {
 
 /// The floors of the takes of this process, and the seals that bound them.
 #[derive(Default)]
-pub(super) struct Floors(Mutex<Known>);
+pub(super) struct Floors(Mutex<KnownFloors>);
 
 #[derive(Default)]
-struct Known {
+struct KnownFloors {
     /// Of messages and of leases.
     seals: (Seal, Seal),
     by_queue: HashMap<QueueName, (Floor, Floor)>,
@@ -56,17 +56,23 @@ impl Floors {
     }
 
     /// Begins a take; `lost` is the number of connections lost so far.
-    fn begin(&self, lost: u64) -> (Taking, Taking) {
+    fn begin(&self, lost: u64) -> (TakeInProgress, TakeInProgress) {
         let mut known = locked(&self.0);
         if known.lost != lost {
             // Another server may answer, or the same one with an older state.
-            *known = Known { lost, ..Known::default() };
+            *known = KnownFloors { lost, ..KnownFloors::default() };
         }
         (Floor::begin(&known.seals.0), Floor::begin(&known.seals.1))
     }
 
     /// Ends a take that returned these candidates for each of its queues.
-    fn end(&self, queues: &[QueueName], (messages, leases): (Taking, Taking), next: &[i64], lost: u64) {
+    fn end(
+        &self,
+        queues: &[QueueName],
+        (messages, leases): (TakeInProgress, TakeInProgress),
+        next: &[i64],
+        lost: u64,
+    ) {
         let mut known = locked(&self.0);
         if known.lost != lost || next.len() < 2 * queues.len() {
             return;
@@ -87,7 +93,7 @@ impl Floors {
         if messages.now_ms < known.now_ms {
             // The clock was stepped back.
             let lost = known.lost;
-            *known = Known { lost, ..Known::default() };
+            *known = KnownFloors { lost, ..KnownFloors::default() };
         }
         known.now_ms = messages.now_ms;
         known.seals.0.look(messages);
@@ -113,10 +119,10 @@ impl Inner {
     }
 
     /// Takes what is due now, without waiting.
-    pub(super) async fn take_now(&self, take: &Take) -> Result<Taken> {
+    pub(super) async fn take_now(&self, take: &Take) -> Result<TakeResult> {
         self.check_take(take)?;
         if take.max == 0 || take.queues.is_empty() {
-            return Ok(Taken { deliveries: Vec::new(), capped: None });
+            return Ok(TakeResult { deliveries: Vec::new(), capped: None });
         }
         let mut session = self.session(take.bound).await?;
         let rows = loop {
@@ -153,7 +159,7 @@ impl Inner {
             (standing.priority, standing.due, delivery.message.id)
         });
         self.leases.granted(deliveries.len());
-        Ok(Taken { capped: capped.filter(|_| deliveries.is_empty()), deliveries })
+        Ok(TakeResult { capped: capped.filter(|_| deliveries.is_empty()), deliveries })
     }
 
     /// The refusal of a take that does not wait, when a cap kept messages back.

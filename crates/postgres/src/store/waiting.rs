@@ -51,22 +51,22 @@ const KNOWN_MS: u64 = 10_000;
 /// How far below the limit the last count of queues has to be for it to be used.
 const MARGIN: u64 = 1_000;
 
-type Answer = Result<Vec<Delivery>>;
+type TakeAnswer = Result<Vec<Delivery>>;
 
 /// All waiting takes of this process.
 #[derive(Default)]
-pub(super) struct Waiters {
-    state: Mutex<Waits>,
+pub(super) struct WaitingTakes {
+    state: Mutex<WaitingState>,
     /// Wakes the polling task when something has changed.
     news: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct Waits {
+struct WaitingState {
     closed: bool,
     next_turn: u64,
-    takes: BTreeMap<u64, Waiting>,
-    queues: HashMap<QueueName, Watched>,
+    takes: BTreeMap<u64, WaitingTake>,
+    queues: HashMap<QueueName, WatchedQueue>,
     /// Whether a take has been limited by the store's cap: then any lease that ends makes room for it.
     is_at_cap: bool,
     /// When all queues were last polled.
@@ -77,7 +77,7 @@ struct Waits {
 
 /// A waiting take.
 #[derive(Clone)]
-struct Waiting {
+struct WaitingTake {
     take: Arc<Take>,
     queues: Arc<[QueueName]>,
     ticket: Arc<Ticket>,
@@ -85,7 +85,7 @@ struct Waiting {
 
 /// A queue that takes wait on.
 #[derive(Default)]
-struct Watched {
+struct WatchedQueue {
     turns: BTreeSet<u64>,
     /// Whether to poll it now.
     has_news: bool,
@@ -109,7 +109,7 @@ struct Serving {
     gone: bool,
     /// Its wait is over.
     over: bool,
-    answer: Option<oneshot::Sender<Answer>>,
+    answer: Option<oneshot::Sender<TakeAnswer>>,
 }
 
 /// The number of takes whose messages are being given back, or may be: the next call waits for them.
@@ -144,7 +144,7 @@ impl Returns {
     }
 }
 
-impl Waiters {
+impl WaitingTakes {
     /// The number of takes of this process that wait on a queue.
     pub(super) fn count(&self, queue: &QueueName) -> u64 {
         locked(&self.state).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
@@ -179,7 +179,7 @@ impl Waiters {
     pub(super) fn hint_room(&self, queue: &QueueName) {
         let mut waits = locked(&self.state);
         if waits.is_at_cap {
-            waits.queues.values_mut().for_each(Watched::has_news);
+            waits.queues.values_mut().for_each(WatchedQueue::has_news);
             self.news.notify_one();
         } else if let Some(watched) = waits.queues.get_mut(queue) {
             watched.has_news();
@@ -210,11 +210,11 @@ impl Waiters {
 
     /// Lists a take, unless `most` takes already wait on one of its
     /// queues. Also returns whether it is the first on all of them.
-    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting, bool)> {
+    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, WaitingTake, bool)> {
         let mut queues = take.queues.clone();
         queues.sort();
         queues.dedup();
-        let waiting = Waiting { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(ticket) };
+        let waiting = WaitingTake { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(ticket) };
         let mut waits = locked(&self.state);
         if waits.closed {
             return Err(Error::Closed);
@@ -312,9 +312,9 @@ impl Waiters {
     }
 
     /// Picks takes to be served from queues with due messages, oldest first, and marks them busy. No two of them share a queue.
-    fn pick(&self, due: &HashMap<QueueName, u64>) -> Vec<(u64, Waiting)> {
+    fn pick(&self, due: &HashMap<QueueName, u64>) -> Vec<(u64, WaitingTake)> {
         // Lock the tickets only after this lock is released: the holder of a ticket's lock may need it.
-        let candidates: Vec<(u64, Waiting)> = {
+        let candidates: Vec<(u64, WaitingTake)> = {
             let waits = locked(&self.state);
             let turns: BTreeSet<u64> = due
                 .keys()
@@ -358,7 +358,7 @@ impl Waiters {
     }
 }
 
-impl Watched {
+impl WatchedQueue {
     fn has_news(&mut self) {
         (self.has_news, self.is_tried) = (true, false);
         self.news += 1;
@@ -462,7 +462,7 @@ impl Inner {
     }
 
     /// Ends the serving of a waiting take for which there was no message.
-    async fn go_on(&self, turn: u64, waiting: &Waiting) {
+    async fn go_on(&self, turn: u64, waiting: &WaitingTake) {
         let (is_gone, is_over) = {
             let mut serving = locked(&waiting.ticket.0);
             if !serving.gone && !serving.over {
@@ -476,7 +476,7 @@ impl Inner {
     }
 
     /// Answers a take; its messages are given back if its caller was dropped.
-    async fn end(&self, turn: Option<u64>, ticket: &Ticket, answer: Answer) {
+    async fn end(&self, turn: Option<u64>, ticket: &Ticket, answer: TakeAnswer) {
         if let Some(turn) = turn {
             self.waiters.unlist(turn);
         }
@@ -499,7 +499,7 @@ impl Inner {
     }
 
     /// The first poll of a waiting take, which takes by itself only if no other take waits on its queues.
-    async fn ask_once(&self, turn: u64, waiting: &Waiting, is_first: bool) {
+    async fn ask_once(&self, turn: u64, waiting: &WaitingTake, is_first: bool) {
         self.returns.wait().await;
         if locked(&waiting.ticket.0).gone {
             return self.end(Some(turn), &waiting.ticket, Ok(Vec::new())).await;
@@ -553,7 +553,7 @@ impl Inner {
 }
 
 /// See [`Store::take`](dwell_store::Store::take).
-pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> Answer {
+pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> TakeAnswer {
     inner.check_take(&take)?;
     let waits = take.wait_ms > 0 && take.max > 0 && !take.queues.is_empty();
     let (ticket, answer) = Ticket::new();
@@ -571,7 +571,7 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
     let (turn, waiting, is_first) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let end = Some((turn, inner.timer.sleep_until(end_ms)));
-    let taking = Taking {
+    let taking = TakeFuture {
         inner: Arc::clone(inner),
         runtime: runtime.clone(),
         ticket,
@@ -603,9 +603,9 @@ async fn serve(
     inner: &Arc<Inner>,
     runtime: &Handle,
     ticket: Arc<Ticket>,
-    answer: oneshot::Receiver<Answer>,
-    asked: impl Future<Output = Answer> + Send + 'static,
-) -> Answer {
+    answer: oneshot::Receiver<TakeAnswer>,
+    asked: impl Future<Output = TakeAnswer> + Send + 'static,
+) -> TakeAnswer {
     let (shared, served) = (Arc::clone(inner), Arc::clone(&ticket));
     runtime.spawn(async move {
         shared.returns.wait().await;
@@ -614,12 +614,13 @@ async fn serve(
         shared.end(None, &served, answer).await;
     });
     let inner = Arc::clone(inner);
-    Taking { inner, runtime: runtime.clone(), ticket, answer, end: None, turn: None, is_read: false }.await
+    TakeFuture { inner, runtime: runtime.clone(), ticket, answer, end: None, turn: None, is_read: false }
+        .await
 }
 
 impl Ticket {
     /// A take that is about to be served, and the receiver of its answer.
-    fn new() -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
+    fn new() -> (Arc<Ticket>, oneshot::Receiver<TakeAnswer>) {
         let (sender, answer) = oneshot::channel();
         let serving = Serving { busy: true, gone: false, over: false, answer: Some(sender) };
         (Arc::new(Ticket(Mutex::new(serving))), answer)
@@ -627,18 +628,18 @@ impl Ticket {
 }
 
 /// The caller's end of a take: a future that gives the messages back if it is dropped before they are read.
-struct Taking {
+struct TakeFuture {
     inner: Arc<Inner>,
     runtime: Handle,
     ticket: Arc<Ticket>,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<TakeAnswer>,
     /// When the wait is over, and the take's turn; `None` if it does not wait.
     end: Option<(u64, Sleep)>,
     turn: Option<u64>,
     is_read: bool,
 }
 
-impl Taking {
+impl TakeFuture {
     /// Ends the wait without messages, unless the take is being served: the serving task sees that it is over.
     fn end_now(&self, turn: u64) {
         let answer = {
@@ -653,10 +654,10 @@ impl Taking {
     }
 }
 
-impl Future for Taking {
-    type Output = Answer;
+impl Future for TakeFuture {
+    type Output = TakeAnswer;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TakeAnswer> {
         if let Some((turn, end)) = &mut self.end
             && Pin::new(end).poll(context).is_ready()
         {
@@ -671,7 +672,7 @@ impl Future for Taking {
     }
 }
 
-impl Drop for Taking {
+impl Drop for TakeFuture {
     /// 1. Not being served: it is removed. 2. Being served: its messages are given back, and the next call waits for
     ///    that. 3. Answered but not read: the answer is still in the channel, and its messages are given back.
     fn drop(&mut self) {
@@ -701,6 +702,6 @@ impl Drop for Taking {
     }
 }
 
-fn receipts(answer: Answer) -> Vec<Receipt> {
+fn receipts(answer: TakeAnswer) -> Vec<Receipt> {
     answer.into_iter().flatten().map(|delivery| delivery.receipt).collect()
 }

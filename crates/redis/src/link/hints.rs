@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 use super::{Inner, Link, nobody};
 
 /// A request to the listening task: a channel, the listener to notify, and whether to subscribe or to leave.
-struct Wish {
+struct HintRequest {
     channel: String,
     waiting: Arc<Notify>,
     /// `Some` to subscribe: answered when that is done, or with the reason why it fails for now. `None` to leave.
@@ -29,7 +29,7 @@ struct Wish {
 
 /// The handle of the listening task, which begins with the first listener and ends with the link.
 #[derive(Default)]
-pub(super) struct Hints(Mutex<Option<mpsc::UnboundedSender<Wish>>>);
+pub(super) struct Hints(Mutex<Option<mpsc::UnboundedSender<HintRequest>>>);
 
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -101,7 +101,7 @@ impl Link {
             }
             if let Some(wishes) = &*wishes {
                 // A task that has ended drops its requests, which answers them.
-                let _ = wishes.send(Wish { channel, waiting, listen: Some(sender) });
+                let _ = wishes.send(HintRequest { channel, waiting, listen: Some(sender) });
             }
         }
         heard.await.unwrap_or_else(|_| Err(nobody()))
@@ -111,12 +111,12 @@ impl Link {
     pub(crate) fn leave(&self, channel: String, waiting: Arc<Notify>) {
         if let Some(wishes) = &*self.0.hints.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // If the task has ended, nothing is subscribed to any more.
-            let _ = wishes.send(Wish { channel, waiting, listen: None });
+            let _ = wishes.send(HintRequest { channel, waiting, listen: None });
         }
     }
 }
 
-type Line = (PubSubSink, PubSubStream);
+type HintLine = (PubSubSink, PubSubStream);
 
 /// The listeners of a channel.
 #[derive(Default)]
@@ -130,10 +130,10 @@ struct Task {
     link: Weak<Inner>,
     limit: Duration,
     channels: HashMap<String, Channel>,
-    line: Option<Line>,
+    line: Option<HintLine>,
 }
 
-async fn listen(link: Weak<Inner>, limit: Duration, mut asked: mpsc::UnboundedReceiver<Wish>) {
+async fn listen(link: Weak<Inner>, limit: Duration, mut asked: mpsc::UnboundedReceiver<HintRequest>) {
     let mut task = Task { link, limit, channels: HashMap::new(), line: None };
     let mut wishes = Vec::new();
     let mut pings = tokio::time::interval(PING);
@@ -176,10 +176,10 @@ impl Channel {
 
 impl Task {
     /// Carries out all requests together, and answers them.
-    async fn grant(&mut self, wishes: &mut Vec<Wish>) {
+    async fn grant(&mut self, wishes: &mut Vec<HintRequest>) {
         let mut heard = Vec::new();
         let mut changed = HashSet::new();
-        for Wish { channel, waiting, listen } in wishes.drain(..) {
+        for HintRequest { channel, waiting, listen } in wishes.drain(..) {
             match listen {
                 Some(sender) => {
                     let entry = self.channels.entry(channel.clone()).or_default();
@@ -323,7 +323,7 @@ async fn within<T>(limit: Duration, asked: impl Future<Output = RedisResult<T>>)
 }
 
 /// The channel of the next message; `None` when the connection is lost. Without a connection it never completes.
-async fn next(line: &mut Option<Line>) -> Option<String> {
+async fn next(line: &mut Option<HintLine>) -> Option<String> {
     match line {
         Some((_, stream)) => Some(stream.next().await?.get_channel_name().to_owned()),
         None => std::future::pending().await,

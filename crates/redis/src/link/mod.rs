@@ -40,8 +40,8 @@ pub use self::hints::Ear;
 use self::hints::Hints;
 use self::nodes::{Group, Nodes};
 use crate::address::Node;
-use crate::said::Said;
-use crate::{Address, Kind, OpenError};
+use crate::server_error::Said;
+use crate::{Address, AddressKind, OpenError};
 
 /// Connections to one Redis; clones share them.
 ///
@@ -71,7 +71,7 @@ struct Inner {
 #[derive(Default)]
 struct Slot {
     /// The line and its number, which shows whether it is still the one that failed.
-    line: Mutex<Option<(u64, Line)>>,
+    line: Mutex<Option<(u64, Connection)>>,
     /// Set while another line is being made.
     renewal: std::sync::Mutex<Option<Renewal>>,
 }
@@ -108,7 +108,7 @@ const RENEWAL_MS: u64 = 250;
 
 /// A connection that many calls share.
 #[derive(Clone)]
-enum Line {
+enum Connection {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -163,7 +163,7 @@ impl Link {
     pub(crate) async fn send_before(&self, command: &Cmd, end_ms: u64) -> RedisResult<Value> {
         for pause_ms in PUT_OFF_MS {
             match self.once(command, end_ms).await {
-                Err(error) if self.address().kind == Kind::Cluster && was_put_off(&error) => {
+                Err(error) if self.address().kind == AddressKind::Cluster && was_put_off(&error) => {
                     if let Some(node) = asked_node(&error) {
                         return self.send_asking(&node, command).await;
                     }
@@ -193,8 +193,8 @@ impl Link {
             return Err(not_sent("it is too late to send it again"));
         }
         let reply = match &mut line {
-            Line::Server(connection) => connection.req_packed_command(command).await,
-            Line::Cluster(connection) => {
+            Connection::Server(connection) => connection.req_packed_command(command).await,
+            Connection::Cluster(connection) => {
                 if self.0.nodes.is_time(self.now_ms()) {
                     tokio::spawn(ask_for_nodes(self.clone(), connection.clone()));
                 }
@@ -205,10 +205,10 @@ impl Link {
         let reply = reply.and_then(Value::extract_error);
         if reply.as_ref().is_err_and(|error| must_reconnect(error, &line)) {
             match line {
-                Line::Server(_) => {
+                Connection::Server(_) => {
                     self.0.slots[slot].line.lock().await.take_if(|(current, _)| *current == number);
                 }
-                Line::Cluster(_) => self.renew(slot, number).await,
+                Connection::Cluster(_) => self.renew(slot, number).await,
             }
         }
         reply
@@ -232,12 +232,12 @@ impl Link {
         tokio::spawn(async move {
             let link = &renewing.link;
             // If this fails, the next call connects by itself and returns the error.
-            let made = link.cluster().await.ok().map(|line| link.numbered(Line::Cluster(line)));
+            let made = link.cluster().await.ok().map(|line| link.numbered(Connection::Cluster(line)));
             *link.0.slots[slot].line.lock().await = made;
         });
     }
 
-    fn numbered(&self, line: Line) -> (u64, Line) {
+    fn numbered(&self, line: Connection) -> (u64, Connection) {
         (self.0.made.fetch_add(1, Ordering::Relaxed), line)
     }
 
@@ -251,7 +251,7 @@ impl Link {
 
     /// Whether some primary of a cluster answers, and reports that the cluster serves.
     pub(crate) async fn cluster_serves(&self) -> bool {
-        let Ok((_, Line::Cluster(mut connection))) = self.line(0).await else { return false };
+        let Ok((_, Connection::Cluster(mut connection))) = self.line(0).await else { return false };
         let mut asked = redis::cmd("CLUSTER");
         asked.arg("INFO");
         let primaries = MultipleNodeRoutingInfo::AllMasters;
@@ -296,7 +296,7 @@ impl Link {
         Ok(connection)
     }
 
-    async fn line(&self, slot: usize) -> RedisResult<(u64, Line)> {
+    async fn line(&self, slot: usize) -> RedisResult<(u64, Connection)> {
         let slot = &self.0.slots[slot];
         let renewal = slot.renewal().clone();
         if let Some(Renewal { began_ms, mut over }) = renewal {
@@ -312,8 +312,8 @@ impl Link {
             return Ok(line.clone());
         }
         let line = match self.address().kind {
-            Kind::Single | Kind::Sentinel => Line::Server(self.connect().await?),
-            Kind::Cluster => Line::Cluster(self.cluster().await?),
+            AddressKind::Single | AddressKind::Sentinel => Connection::Server(self.connect().await?),
+            AddressKind::Cluster => Connection::Cluster(self.cluster().await?),
         };
         let line = self.numbered(line);
         *slot = Some(line.clone());
@@ -375,12 +375,12 @@ impl Link {
     /// The servers to connect to: the primary, or the known nodes of a cluster.
     async fn servers(&self) -> RedisResult<Vec<Node>> {
         match self.address().kind {
-            Kind::Single => Ok(self.address().nodes.clone()),
-            Kind::Cluster => {
+            AddressKind::Single => Ok(self.address().nodes.clone()),
+            AddressKind::Cluster => {
                 let groups = self.0.nodes.groups(&self.address().nodes);
                 Ok(groups.into_iter().flat_map(|group| group.nodes).collect())
             }
-            Kind::Sentinel => Ok(vec![sentinel::primary(&self.0, &self.config()).await?]),
+            AddressKind::Sentinel => Ok(vec![sentinel::primary(&self.0, &self.config()).await?]),
         }
     }
 
@@ -420,13 +420,13 @@ async fn ask_for_nodes(link: Link, mut connection: ClusterConnection) {
 }
 
 /// Whether the line is useless. A primary that has become a replica is left for the new one.
-fn must_reconnect(error: &RedisError, line: &Line) -> bool {
+fn must_reconnect(error: &RedisError, line: &Connection) -> bool {
     match line {
-        Line::Server(_) => {
+        Connection::Server(_) => {
             error.is_io_error() || error.is_unrecoverable_error() || is_said(error, &["READONLY"])
         }
         // It repairs itself, but not after it has lost all of its connections.
-        Line::Cluster(_) => {
+        Connection::Cluster(_) => {
             error.is_io_error() || matches!(error.kind(), ErrorKind::ClusterConnectionNotFound)
         }
     }

@@ -16,10 +16,10 @@ const OFTEN_MS: u64 = 10_000;
 
 /// What is remembered.
 #[derive(Debug, Default)]
-pub(super) struct Nodes(Mutex<Seen>);
+pub(super) struct Nodes(Mutex<SeenNodes>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenNodes {
     nodes: Vec<Node>,
     names: HashSet<String>,
     /// When the nodes were last asked for, on the monotonic clock.
@@ -86,7 +86,7 @@ impl Nodes {
         self.seen().is_relied_on = is_seen;
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, SeenNodes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

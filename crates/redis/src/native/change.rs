@@ -8,8 +8,8 @@ use dwell_store::{Cancelled, Error, Rescheduled, Result, Target, When};
 use super::Inner;
 use super::layout::{Partition, id_bytes, of_key};
 use super::message::{id, instant};
-use super::pack::{Fields, Reply};
-use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
+use super::pack::{Fields, PackReply};
+use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
 const CHUNK: usize = 40;
@@ -33,7 +33,7 @@ impl Inner {
     pub(super) async fn cancel(&self, queue: &QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         let items: Vec<_> = targets.into_iter().map(|target| (target, None)).collect();
         let answers = self.change(queue, &items).await;
-        let read = |(reply, _): (Reply, Timestamp)| match (reply.at(0).text(), id(reply.at(1))) {
+        let read = |(reply, _): (PackReply, Timestamp)| match (reply.at(0).text(), id(reply.at(1))) {
             (Some("ok"), Some(id)) => Ok(Cancelled::Cancelled(id)),
             (Some("leased"), Some(id)) => Ok(Cancelled::Leased(id)),
             (Some("dead"), Some(id)) => Ok(Cancelled::Dead(id)),
@@ -51,23 +51,23 @@ impl Inner {
     ) -> Vec<Result<Rescheduled>> {
         let items: Vec<_> = moves.into_iter().map(|(target, when)| (target, Some(when))).collect();
         let answers = self.change(queue, &items).await;
-        let read = |(reply, now): (Reply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1)))
-        {
-            (Some("ok"), Some(id)) => {
-                instant(reply.at(2)).map(|due| Rescheduled::Moved(id, due)).ok_or_else(|| unreadable(queue))
-            }
-            (Some("leased"), Some(id)) => Ok(Rescheduled::Leased(id)),
-            (Some("dead"), Some(id)) => Ok(Rescheduled::Dead(id)),
-            (Some("missing"), _) => Ok(Rescheduled::NotFound),
-            (Some("expires"), _) => match (instant(reply.at(1)), instant(reply.at(2))) {
-                (Some(expires), Some(due)) => Err(Invalid::ExpiresBeforeDue { expires, due }.into()),
-                _ => Err(unreadable(queue)),
-            },
-            _ => {
-                let refused = foreign_item(&reply).or_else(|| refused_instant(&reply, asked, now));
-                Err(refused.unwrap_or_else(|| unreadable(queue)))
-            }
-        };
+        let read =
+            |(reply, now): (PackReply, Timestamp), asked: When| match (reply.at(0).text(), id(reply.at(1))) {
+                (Some("ok"), Some(id)) => instant(reply.at(2))
+                    .map(|due| Rescheduled::Moved(id, due))
+                    .ok_or_else(|| unreadable(queue)),
+                (Some("leased"), Some(id)) => Ok(Rescheduled::Leased(id)),
+                (Some("dead"), Some(id)) => Ok(Rescheduled::Dead(id)),
+                (Some("missing"), _) => Ok(Rescheduled::NotFound),
+                (Some("expires"), _) => match (instant(reply.at(1)), instant(reply.at(2))) {
+                    (Some(expires), Some(due)) => Err(Invalid::ExpiresBeforeDue { expires, due }.into()),
+                    _ => Err(unreadable(queue)),
+                },
+                _ => {
+                    let refused = foreign_item(&reply).or_else(|| refused_instant(&reply, asked, now));
+                    Err(refused.unwrap_or_else(|| unreadable(queue)))
+                }
+            };
         let asked = items.iter().map(|(_, when)| when.unwrap_or_default());
         answers
             .into_iter()
@@ -82,13 +82,13 @@ impl Inner {
         &self,
         queue: &QueueName,
         items: &[(Target, Option<When>)],
-    ) -> Vec<Result<(Reply, Timestamp)>> {
-        let mut answers: Vec<Option<Result<(Reply, Timestamp)>>> = vec![None; items.len()];
+    ) -> Vec<Result<(PackReply, Timestamp)>> {
+        let mut answers: Vec<Option<Result<(PackReply, Timestamp)>>> = vec![None; items.len()];
         let done = std::sync::Mutex::new(&mut answers);
         let whole = spreading!(self, queue, |spread| {
             let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
             for (index, (target, _)) in items.iter().enumerate() {
-                if super::wire::locked(&done)[index].is_none() {
+                if super::script_call::locked(&done)[index].is_none() {
                     let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
                     groups.entry(part).or_default().push(index);
                 }
@@ -107,11 +107,11 @@ impl Inner {
                     let replies = answered.reply.get("items");
                     for (place, index) in chunk.iter().enumerate() {
                         let reply = replies.at(place).clone();
-                        super::wire::locked(&done)[*index] = Some(Ok((reply, answered.now)));
+                        super::script_call::locked(&done)[*index] = Some(Ok((reply, answered.now)));
                     }
                 }
             }
-            Ok::<_, Fault>(bare)
+            Ok::<_, NoAnswer>(bare)
         });
         let left = match whole {
             Ok(bare) => {

@@ -11,11 +11,11 @@ use dwell_store::{Error, QueueStats, Result};
 use super::Inner;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Answered, Fault, spreading, unreadable};
+use super::partition::{NoAnswer, PartitionAnswer, spreading, unreadable};
+use super::repartition::Repartition;
+use super::script_call::unknown_after;
 use super::scripts::Script;
 use super::settings::{read, stored, unknown};
-use super::spread::Moving;
-use super::wire::unknown_after;
 
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).
@@ -43,7 +43,7 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         changes: &[SettingChange],
-    ) -> std::result::Result<Option<QueueStats>, Fault> {
+    ) -> std::result::Result<Option<QueueStats>, NoAnswer> {
         let told = self.tell(queue, spread).await?;
         let mut own = told.own.clone();
         let default = self.limits.defaults.pause;
@@ -71,7 +71,7 @@ impl Inner {
         for at in Partition::all(queue, spread.max(next_spread)) {
             copies.push(self.ask(&at, Script::Stats, Fields::new()).await?);
         }
-        let version = |copy: &Answered| copy.reply.get("version").uint().unwrap_or(0);
+        let version = |copy: &PartitionAnswer| copy.reply.get("version").uint().unwrap_or(0);
         let first = read(copies[0].reply.get("own"), copies[0].now, &self.limits.defaults);
         let first = first.ok_or_else(|| unreadable(queue))?;
         if first != told.own || copies[0].reply.get("change").is_set() {
@@ -85,7 +85,8 @@ impl Inner {
         let step = match moves {
             false => step.maybe("own", after.as_deref()),
             true => {
-                let moving = Moving::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
+                let moving =
+                    Repartition::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
                 step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
         };
@@ -98,8 +99,8 @@ impl Inner {
         }
         // From here on the settings are changed, or may be.
         let broken_off = |fault| match fault {
-            Fault::Failed(error) => Fault::Failed(unknown_after(error)),
-            Fault::Spread => fault,
+            NoAnswer::Failed(error) => NoAnswer::Failed(unknown_after(error)),
+            NoAnswer::Spread => fault,
         };
         if moves {
             if self.finish_change(queue).await.map_err(unknown_after)? != next_spread {

@@ -11,7 +11,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::wire::locked;
+use super::script_call::locked;
 use crate::Link;
 
 /// The maximum number of concurrent confirmed calls per connection that the address allows; others wait for their
@@ -22,27 +22,27 @@ const CALLS: usize = 16;
 const IDLE_MS: u64 = 30_000;
 
 /// The connections of a process for calls that are confirmed.
-pub(super) struct Confirming {
+pub(super) struct ConfirmedConnections {
     turns: Semaphore,
-    idle: Mutex<Idle<MultiplexedConnection>>,
+    idle: Mutex<IdleConnections<MultiplexedConnection>>,
 }
 
 /// A connection that one call uses exclusively.
-pub(super) struct Confirmed<'a> {
+pub(super) struct ConfirmedConnection<'a> {
     connection: MultiplexedConnection,
     generation: u64,
     _turn: SemaphorePermit<'a>,
 }
 
-impl Confirmed<'_> {
+impl ConfirmedConnection<'_> {
     pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         self.connection.req_packed_command(command).await.and_then(Value::extract_error)
     }
 }
 
-impl Confirming {
-    pub(super) fn new(connections: usize) -> Confirming {
-        Confirming { turns: Semaphore::new(connections * CALLS), idle: Mutex::default() }
+impl ConfirmedConnections {
+    pub(super) fn new(connections: usize) -> ConfirmedConnections {
+        ConfirmedConnections { turns: Semaphore::new(connections * CALLS), idle: Mutex::default() }
     }
 
     /// A connection, or `None` if none was given back within `patience_ms`.
@@ -51,7 +51,7 @@ impl Confirming {
         link: &Link,
         patience_ms: u64,
         now_ms: impl Fn() -> u64,
-    ) -> Option<Result<Confirmed<'_>, RedisError>> {
+    ) -> Option<Result<ConfirmedConnection<'_>, RedisError>> {
         let turn = tokio::time::timeout(Duration::from_millis(patience_ms), self.turns.acquire()).await;
         let turn = turn.ok()?.expect("it is never closed");
         let (idle, generation) = {
@@ -65,16 +65,16 @@ impl Confirming {
                 Err(error) => return Some(Err(error)),
             },
         };
-        Some(Ok(Confirmed { connection, generation, _turn: turn }))
+        Some(Ok(ConfirmedConnection { connection, generation, _turn: turn }))
     }
 
     /// Returns a connection whose call has ended and that is still good.
-    pub(super) fn keep(&self, used: Confirmed<'_>, now_ms: u64) {
+    pub(super) fn keep(&self, used: ConfirmedConnection<'_>, now_ms: u64) {
         locked(&self.idle).keep(used.connection, used.generation, now_ms);
     }
 
     /// Drops a connection that is broken, and the idle ones: they will be broken too.
-    pub(super) fn has_failed(&self, used: Confirmed<'_>) {
+    pub(super) fn has_failed(&self, used: ConfirmedConnection<'_>) {
         locked(&self.idle).fail(used.generation);
     }
 
@@ -85,19 +85,19 @@ impl Confirming {
 }
 
 /// Idle connections and since when, the one used last at the end.
-struct Idle<C> {
+struct IdleConnections<C> {
     free: Vec<(C, u64)>,
     /// How many times connections were dropped because one was broken.
     generation: u64,
 }
 
-impl<C> Default for Idle<C> {
-    fn default() -> Idle<C> {
-        Idle { free: Vec::new(), generation: 0 }
+impl<C> Default for IdleConnections<C> {
+    fn default() -> IdleConnections<C> {
+        IdleConnections { free: Vec::new(), generation: 0 }
     }
 }
 
-impl<C> Idle<C> {
+impl<C> IdleConnections<C> {
     fn take(&mut self, now_ms: u64) -> Option<C> {
         self.tidy(now_ms);
         self.free.pop().map(|(connection, _)| connection)
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn one_that_is_broken_takes_all_of_its_time_with_it_and_none_made_later() {
-        let mut idle = Idle::default();
+        let mut idle = IdleConnections::default();
         let before = idle.generation;
         for connection in 0..3 {
             idle.keep(connection, before, 0);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn those_that_are_idle_for_long_are_closed_and_those_in_use_stay() {
-        let mut idle = Idle::default();
+        let mut idle = IdleConnections::default();
         idle.keep('a', 0, 0);
         idle.keep('b', 0, 10);
         idle.tidy(IDLE_MS - 1);

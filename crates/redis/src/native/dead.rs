@@ -1,30 +1,30 @@
 //! Dead messages: reviving them, oldest first, and discarding them.
 
 use dwell_model::{MessageId, QueueName, Timestamp};
-use dwell_store::{Error, Result, Selection, Swept, When};
+use dwell_store::{BulkOutcome, Error, Result, Selection, When};
 
 use super::Inner;
 use super::inspect::is_bare;
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
-use super::pack::{Fields, Reply};
-use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
+use super::pack::{Fields, PackReply};
+use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
+use super::script_call::unknown_after;
 use super::scripts::Script;
-use super::wire::unknown_after;
 
 /// The maximum number of messages that one script revives or discards.
 const CHUNK: usize = 48;
 
 /// What happens to dead messages.
 #[derive(Clone, Copy)]
-enum Fate {
+enum DeadAction {
     Revived(Timestamp),
     Discarded,
 }
 
 /// Who has named the messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum ChosenBy {
     ByCaller,
     /// This process has listed them: they were dead a moment ago.
     ByUs,
@@ -34,7 +34,12 @@ impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
     ///
     /// In chunks: it ends after those that were dead when it began, and readers see it in progress.
-    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<Swept> {
+    pub(super) async fn revive(
+        &self,
+        queue: &QueueName,
+        which: Selection,
+        asked: When,
+    ) -> Result<BulkOutcome> {
         if let Selection::Ids(ids) = &which {
             self.limits.check_batch(ids.len())?;
         }
@@ -48,36 +53,36 @@ impl Inner {
             }
             instant(answered.reply.get("due")).ok_or_else(|| unreadable(queue).into())
         })?;
-        self.sweep_dead(queue, which, Fate::Revived(due)).await
+        self.sweep_dead(queue, which, DeadAction::Revived(due)).await
     }
 
     /// See [`Store::discard`](dwell_store::Store::discard).
-    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<Swept> {
+    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<BulkOutcome> {
         match which {
             Selection::All => {
                 let done = self.drop_all(queue, Fields::new().flag("dead", true)).await?.done;
-                Ok(Swept { done, ..Swept::default() })
+                Ok(BulkOutcome { done, ..BulkOutcome::default() })
             }
             Selection::Ids(ids) => {
                 self.limits.check_batch(ids.len())?;
-                self.sweep_dead(queue, Selection::Ids(ids), Fate::Discarded).await
+                self.sweep_dead(queue, Selection::Ids(ids), DeadAction::Discarded).await
             }
-            Selection::Oldest(_) => self.sweep_dead(queue, which, Fate::Discarded).await,
+            Selection::Oldest(_) => self.sweep_dead(queue, which, DeadAction::Discarded).await,
         }
     }
 
-    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: Fate) -> Result<Swept> {
-        let mut swept = Swept::default();
+    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: DeadAction) -> Result<BulkOutcome> {
+        let mut swept = BulkOutcome::default();
         let count = match which {
             Selection::Ids(ids) => {
-                self.sweep_ids(queue, &ids, fate, Named::ByCaller, &mut swept).await?;
+                self.sweep_ids(queue, &ids, fate, ChosenBy::ByCaller, &mut swept).await?;
                 return Ok(swept);
             }
             Selection::Oldest(count) => count,
             Selection::All => u64::MAX,
         };
         let spread =
-            spreading!(self, queue, |spread| Ok::<_, Fault>((spread, self.tell(queue, spread).await?)));
+            spreading!(self, queue, |spread| Ok::<_, NoAnswer>((spread, self.tell(queue, spread).await?)));
         let (spread, told) = spread?;
         let mut left = count.min(told.counts.dead);
         // Refused messages stay where they are: the position in each partition from which to continue.
@@ -106,7 +111,7 @@ impl Inner {
             }
             oldest.iter().for_each(|(place, index)| last[usize::from(*index)] = Some(*place));
             let ids: Vec<_> = oldest.iter().map(|((_, id), _)| *id).collect();
-            left -= self.sweep_ids(queue, &ids, fate, Named::ByUs, &mut swept).await?;
+            left -= self.sweep_ids(queue, &ids, fate, ChosenBy::ByUs, &mut swept).await?;
         }
         Ok(swept)
     }
@@ -117,9 +122,9 @@ impl Inner {
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        fate: Fate,
-        named: Named,
-        swept: &mut Swept,
+        fate: DeadAction,
+        named: ChosenBy,
+        swept: &mut BulkOutcome,
     ) -> Result<u64> {
         let mut answered = 0;
         let mut bare = false;
@@ -137,11 +142,11 @@ impl Inner {
                     }
                     // Another call has changed it before.
                     Some(Err(Error::NotDead { .. } | Error::MessageNotFound { .. }))
-                        if named == Named::ByUs => {}
+                        if named == ChosenBy::ByUs => {}
                     Some(Err(error)) => {
                         answered += 1;
                         swept.refused_in_all += 1;
-                        if swept.refused.len() < Swept::MAX_REFUSED {
+                        if swept.refused.len() < BulkOutcome::MAX_REFUSED {
                             swept.refused.push((*id, error));
                         }
                     }
@@ -160,9 +165,9 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         ids: &[MessageId],
-        fate: Fate,
+        fate: DeadAction,
         answers: &mut [Option<Result<()>>],
-    ) -> std::result::Result<bool, Fault> {
+    ) -> std::result::Result<bool, NoAnswer> {
         let mut bare = false;
         for at in Partition::all(queue, spread) {
             let lies_here = |id: &MessageId| Partition::of_id(queue, id.shard(), spread) == at;
@@ -174,7 +179,7 @@ impl Inner {
             let packed: Vec<_> = here.iter().map(|index| id_bytes(ids[*index]).to_vec()).collect();
             let packed: Vec<_> = packed.iter().map(|id| super::pack::Pack::from(&id[..])).collect();
             let mut arguments = Fields::new().with("ids", packed);
-            if let Fate::Revived(due) = fate {
+            if let DeadAction::Revived(due) = fate {
                 arguments = when(arguments, When::At(due));
             }
             let answered = self.on(&at, spread, Script::Dead, arguments).await?;
@@ -187,7 +192,7 @@ impl Inner {
     }
 }
 
-fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
+fn answer(queue: &QueueName, reply: &PackReply) -> Result<()> {
     match (reply.at(0).text(), id(reply.at(1))) {
         (Some("ok"), _) => Ok(()),
         (Some("missing"), _) => Err(Error::MessageNotFound { queue: queue.clone() }),
@@ -206,9 +211,9 @@ pub(super) fn broken_off(error: Error, some_done: bool) -> Error {
     }
 }
 
-pub(super) fn failed(fault: Fault) -> Error {
+pub(super) fn failed(fault: NoAnswer) -> Error {
     match fault {
-        Fault::Failed(error) => error,
-        Fault::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
+        NoAnswer::Failed(error) => error,
+        NoAnswer::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
     }
 }

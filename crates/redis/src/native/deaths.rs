@@ -9,24 +9,24 @@ use std::collections::BTreeMap;
 use dwell_model::QueueName;
 use dwell_store::{DeathCounts, DiscardCounts, QueueDeaths};
 
-use super::pack::Reply;
+use super::pack::PackReply;
 
 /// The counts of all queues. They outlive their queues, so the number of names is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
-    by_name: BTreeMap<QueueName, Counted>,
-    others: Counted,
+    by_name: BTreeMap<QueueName, DeathTotals>,
+    others: DeathTotals,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
+struct DeathTotals {
     deaths: DeathCounts,
     discarded: DiscardCounts,
 }
 
 impl Deaths {
     /// Adds the counts that a script has returned for a queue.
-    pub(super) fn note(&mut self, queue: &QueueName, reply: &Reply) {
+    pub(super) fn note(&mut self, queue: &QueueName, reply: &PackReply) {
         let (died, discarded) = (reply.get("deaths"), reply.get("discards"));
         if !died.is_set() && !discarded.is_set() {
             return;
@@ -44,21 +44,21 @@ impl Deaths {
 
     /// All counts, by queue name; those beyond the limit of names come last.
     pub(super) fn all(&self) -> Vec<QueueDeaths> {
-        let shown = |queue, counted: &Counted| QueueDeaths {
+        let shown = |queue, counted: &DeathTotals| QueueDeaths {
             queue,
             deaths: counted.deaths,
             discarded: counted.discarded,
         };
         // A script may return zeros.
-        let named = self.by_name.iter().filter(|(_, counted)| **counted != Counted::default());
+        let named = self.by_name.iter().filter(|(_, counted)| **counted != DeathTotals::default());
         let named = named.map(|(queue, counted)| shown(Some(queue.clone()), counted));
-        let others = (self.others != Counted::default()).then(|| shown(None, &self.others));
+        let others = (self.others != DeathTotals::default()).then(|| shown(None, &self.others));
         named.chain(others).collect()
     }
 }
 
 /// The indexes are those of `count` in `begin.lua`.
-fn add(said: &Reply, counts: [&mut u64; 4]) {
+fn add(said: &PackReply, counts: [&mut u64; 4]) {
     for (place, count) in counts.into_iter().enumerate() {
         *count = count.saturating_add(said.at(place).uint().unwrap_or(0));
     }
@@ -69,9 +69,9 @@ mod tests {
     use super::super::pack::{Fields, Pack};
     use super::*;
 
-    fn said(deaths: [u32; 4], discards: [u32; 4]) -> Reply {
+    fn said(deaths: [u32; 4], discards: [u32; 4]) -> PackReply {
         let table = Fields::new().with("deaths", deaths.to_vec()).with("discards", discards.to_vec());
-        Reply::decode(&Pack::from(table).encoded().into()).unwrap()
+        PackReply::decode(&Pack::from(table).encoded().into()).unwrap()
     }
 
     fn queue(name: &str) -> QueueName {

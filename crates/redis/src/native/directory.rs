@@ -7,16 +7,16 @@ use dwell_model::{Number, QueueName};
 use dwell_store::{Error, Result};
 
 use super::Inner;
-use super::inspect::{NAMES, Patience};
+use super::inspect::{NAMES, Retries};
 use super::layout::{BLOCK, Partition, block_of, field_of};
-use super::pack::{Fields, Pack, Reply};
-use super::partition::{Fault, spreading};
+use super::pack::{Fields, Pack, PackReply};
+use super::partition::{NoAnswer, spreading};
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
 
 /// Numbers that are reserved for this process.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct ReservedNumbers {
     next: u64,
     end: u64,
     /// The lower bound of blocks that this process has not seen.
@@ -29,14 +29,14 @@ pub(super) struct Numbers {
 
 /// The partitions in which the directory has entered this process as a user of its numbers.
 #[derive(Debug, Default)]
-pub(super) struct Entered {
+pub(super) struct KnownBlocks {
     places: HashSet<(u64, Partition)>,
-    runs: HashMap<Partition, Run>,
+    runs: HashMap<Partition, BlockRange>,
 }
 
 /// Blocks that were entered together for a partition.
 #[derive(Debug)]
-struct Run {
+struct BlockRange {
     blocks: u64,
     /// How many numbers the partition has used since.
     used: u64,
@@ -65,12 +65,12 @@ const GOES: u32 = 64;
 /// The pace at which blocks that were used long ago are checked: at least one pass each time, and two blocks for each
 /// one that is reserved. Each block is checked once an hour, so those in use do not delay the others for long.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct BlockPace {
     owed: u64,
     goes: u32,
 }
 
-impl Pace {
+impl BlockPace {
     fn note_reserved(&mut self, blocks: u64) {
         self.owed = self.owed.saturating_add(2 * blocks);
     }
@@ -178,7 +178,8 @@ impl Inner {
                 if entered.places.contains(&place) {
                     continue;
                 }
-                let more = |run: &Run| if run.used * 2 >= run.blocks * BLOCK { run.blocks * 2 } else { 1 };
+                let more =
+                    |run: &BlockRange| if run.used * 2 >= run.blocks * BLOCK { run.blocks * 2 } else { 1 };
                 let wanted = entered.runs.get(at).map_or(1, more).min(AHEAD_BLOCKS);
                 wanted.min(self.reserved.load(Ordering::Relaxed).saturating_sub(block)).max(1)
             };
@@ -187,10 +188,10 @@ impl Inner {
             let mut entered = locked(&self.entered);
             // Blocks are used up in turn: the old ones are not looked up again.
             if entered.places.len() >= 65_536 {
-                *entered = Entered::default();
+                *entered = KnownBlocks::default();
             }
             entered.places.extend((block..block + count).map(|block| (block, at.clone())));
-            entered.runs.insert(at.clone(), Run { blocks: count, used: 0 });
+            entered.runs.insert(at.clone(), BlockRange { blocks: count, used: 0 });
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ impl Inner {
                 let asked =
                     Fields::new().with("fields", fields.clone()).with("block", block.to_string().as_str());
                 let asked = asked.with("shard", u32::from(at.index));
-                let asked = self.ask_within(&at, Script::Unused, asked, Patience::Once).await;
+                let asked = self.ask_within(&at, Script::Unused, asked, Retries::Once).await;
                 // A partition that cannot be asked may still use it.
                 if asked.is_ok_and(|asked| asked.reply.get("unused").is_set()) {
                     unused.push(Pack::from(at.entry().as_str()));
@@ -235,7 +236,7 @@ impl Inner {
     /// looked up only near the limit.
     pub(super) async fn enter(&self, queue: &QueueName) -> Result<Registered> {
         let limit = if self.waiters.count(queue) > 0 { usize::MAX } else { self.limits.queues };
-        let entered = async |waited: usize, force: bool| -> Result<Reply> {
+        let entered = async |waited: usize, force: bool| -> Result<PackReply> {
             let arguments = Fields::new().with("name", queue.as_str()).with("limit", limit);
             let above = self.given_up.load(Ordering::Relaxed);
             let arguments = arguments.with("waited", waited).with("above", above).flag("force", force);
@@ -256,7 +257,7 @@ impl Inner {
         // Some registered queues may be empty by now.
         let (mut others, mut known, mut after) = (0, false, None);
         while others < limit {
-            let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
+            let page = self.survey(after.as_ref(), NAMES, Retries::Usual).await?;
             // A queue that cannot be asked counts as present.
             let is_known = page.queues.iter().any(|(name, _)| name == queue);
             others += page.queues.len() - usize::from(is_known);
@@ -275,7 +276,7 @@ impl Inner {
     /// The number of other queues that takes of this process wait on and that are not registered.
     async fn waited_beside(&self, queue: &QueueName) -> Result<usize> {
         let others: Vec<_> = self.waiters.names(|name| name != queue).into_iter().collect();
-        Ok(self.unknown(&others, false, Patience::Usual).await?.unknown.len())
+        Ok(self.unknown(&others, false, Retries::Usual).await?.unknown.len())
     }
 
     /// Checks whether the take of this turn, which has begun to wait on these queues, may do so: an empty queue
@@ -292,7 +293,7 @@ impl Inner {
         };
         let (mut count, mut after) = (0, None);
         while !new.is_empty() && count <= limit {
-            let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
+            let page = self.survey(after.as_ref(), NAMES, Retries::Usual).await?;
             for (queue, _) in &page.queues {
                 let came_later = self.waiters.first_turn(queue).is_some_and(|first| first > turn);
                 count += usize::from(!came_later || !self.is_bare(queue).await?);
@@ -316,14 +317,14 @@ impl Inner {
             for at in Partition::all(queue, spread) {
                 let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
                 if !stats.get("bare").is_set() {
-                    return Ok::<_, Fault>(false);
+                    return Ok::<_, NoAnswer>(false);
                 }
             }
             Ok(true)
         })
     }
 
-    pub(super) fn note_count(&self, reply: &Reply) {
+    pub(super) fn note_count(&self, reply: &PackReply) {
         if let Some(count) = reply.get("count").uint() {
             self.queue_count.store(count, Ordering::Relaxed);
         }
@@ -353,7 +354,7 @@ impl Inner {
         let is_gone = spreading!(self, queue, |spread| {
             let mut is_used = false;
             for at in Partition::all(queue, spread) {
-                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Patience::Once).await?;
+                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Retries::Once).await?;
                 let stats = stats.reply;
                 if !stats.get("bare").is_set() {
                     return Ok(false);
@@ -366,9 +367,9 @@ impl Inner {
             }
             for at in Partition::all(queue, spread) {
                 let arguments = Fields::new().maybe("reg", reg);
-                let retired = self.on_within(&at, spread, Script::Retire, arguments, Patience::Once).await?;
+                let retired = self.on_within(&at, spread, Script::Retire, arguments, Retries::Once).await?;
                 if !retired.reply.get("gone").is_set() {
-                    return Ok::<_, Fault>(false);
+                    return Ok::<_, NoAnswer>(false);
                 }
             }
             Ok(true)
@@ -393,7 +394,7 @@ mod tests {
     fn blocks_are_looked_at_faster_than_they_are_reserved() {
         // One in ten of each beat's blocks stays in use for long.
         for rate in [1, 10, 100, 500] {
-            let mut pace = Pace::default();
+            let mut pace = BlockPace::default();
             let (mut old, mut most) = (0_u64, 0);
             for beat in 0..2_000 {
                 pace.note_reserved(rate);
@@ -415,7 +416,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_in_use_are_not_looked_at_without_end() {
-        let mut pace = Pace::default();
+        let mut pace = BlockPace::default();
         assert!(!pace.goes_on(OLD_BLOCKS, true), "nothing was reserved, and nothing can be forgotten");
         pace.note_reserved(1_000_000);
         let mut goes = 1;

@@ -7,12 +7,12 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
 use super::Inner;
-use super::inspect::{NAMES, Pace, Patience, QUEUE, is_bare, late};
+use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, is_bare, late};
 use super::layout::Partition;
-use super::pack::{Fields, Reply};
-use super::partition::{Fault, spreading, unreadable};
+use super::pack::{Fields, PackReply};
+use super::partition::{NoAnswer, spreading, unreadable};
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
 
 /// The maximum number of concurrent queues, or of scripts where all queues are asked. A script with the maximum
 /// number of instants blocks its node for up to about a millisecond.
@@ -28,7 +28,7 @@ impl Inner {
         Forecast::check(edges)?;
         let Some(queues) = queues else { return self.forecast_all(edges).await };
         let mut sum = Forecast::none(edges.len());
-        let of_one = |queue: QueueName| async move { self.forecast_of(&queue, edges, Patience::Usual).await };
+        let of_one = |queue: QueueName| async move { self.forecast_of(&queue, edges, Retries::Usual).await };
         let counted = queues.into_iter().map(of_one);
         let mut counted = std::pin::pin!(stream::iter(counted).buffered(SIDE_BY_SIDE as usize));
         while let Some(counted) = counted.next().await {
@@ -46,17 +46,17 @@ impl Inner {
             let arguments = Fields::new().maybe("after", after.as_deref()).with("max", NAMES);
             let reply = self.wire.directory(Script::Names, arguments).await?;
             self.note_count(&reply);
-            let names: Vec<&str> = reply.get("names").items().iter().filter_map(Reply::text).collect();
+            let names: Vec<&str> = reply.get("names").items().iter().filter_map(PackReply::text).collect();
             // A name that is not valid for a queue has nothing to count.
             let queues: Vec<_> = names.iter().filter_map(|name| QueueName::new(name).ok()).collect();
             // The queues of a node that does not answer delay the others for a moment only.
-            let pace = Pace::of(SIDE_BY_SIDE);
+            let pace = ScriptLimit::of(SIDE_BY_SIDE);
             let of_one = |queue: QueueName| {
                 let pace = &pace;
                 async move {
                     // Its timeout starts with its turn.
                     let counted = async {
-                        let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Patience::Brief)).await;
+                        let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Retries::Brief)).await;
                         counted.unwrap_or_else(|_| Err(late(queue.as_str())))
                     };
                     let counted = pace.with(self.spread(&queue), counted).await;
@@ -84,7 +84,7 @@ impl Inner {
         &self,
         queue: &QueueName,
         edges: &[Timestamp],
-        patience: Patience,
+        patience: Retries,
     ) -> Result<Forecast> {
         let counted =
             spreading!(self, queue, |spread| self.forecast_over(queue, spread, edges, patience).await);
@@ -101,10 +101,10 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         edges: &[Timestamp],
-        patience: Patience,
-    ) -> std::result::Result<(Forecast, bool), Fault> {
+        patience: Retries,
+    ) -> std::result::Result<(Forecast, bool), NoAnswer> {
         let parts = Partition::all(queue, spread);
-        let pace = Pace::new();
+        let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {
             // The arguments are built when the turn has come: for a thousand partitions they are megabytes.
             let asked = async move {
@@ -124,8 +124,8 @@ impl Inner {
 }
 
 /// Reads the reply of `forecast.lua` for `edges` instants.
-fn read(reply: &Reply, edges: usize) -> Option<Forecast> {
-    let due_by: Vec<u64> = reply.get("due").items().iter().map(Reply::uint).collect::<Option<_>>()?;
+fn read(reply: &PackReply, edges: usize) -> Option<Forecast> {
+    let due_by: Vec<u64> = reply.get("due").items().iter().map(PackReply::uint).collect::<Option<_>>()?;
     let scheduled = reply.get("scheduled").uint()?;
     (due_by.len() == edges).then_some(Forecast { scheduled, due_by, within: 0 })
 }

@@ -14,11 +14,11 @@ use super::Inner;
 use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, place_of_record, shown};
-use super::pack::{Fields, Reply};
-use super::partition::{BODIES, Fault, foreign_item, spreading, unreadable};
+use super::pack::{Fields, PackReply};
+use super::partition::{BODIES, NoAnswer, foreign_item, spreading, unreadable};
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
-use crate::Kind;
+use crate::AddressKind;
 
 /// The maximum number of messages that one call reads.
 const CHUNK: usize = 64;
@@ -41,10 +41,10 @@ pub(super) const QUEUE: Duration = Duration::from_secs(2);
 const DIRECTORY: Duration = Duration::from_millis(500);
 
 /// Where messages with some numbers are, or why that is unknown.
-type Places = Vec<(Number, Result<(QueueName, MessageId)>)>;
+type Located = Vec<(Number, Result<(QueueName, MessageId)>)>;
 
 /// The combined reply of the partitions of a queue; the default where there are none.
-pub(super) struct Told {
+pub(super) struct QueueView {
     pub(super) bare: bool,
     pub(super) counts: StateCounts,
     pub(super) next_due: Option<Timestamp>,
@@ -54,9 +54,9 @@ pub(super) struct Told {
     pub(super) now: Timestamp,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told {
+impl Default for QueueView {
+    fn default() -> QueueView {
+        QueueView {
             bare: true,
             counts: StateCounts::default(),
             next_due: None,
@@ -68,19 +68,19 @@ impl Default for Told {
 }
 
 /// The limit on the scripts that a call over many queues or partitions has under way.
-pub(super) struct Pace {
+pub(super) struct ScriptLimit {
     room: Semaphore,
     scripts: u32,
 }
 
-impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace::of(SCRIPTS as u32)
+impl ScriptLimit {
+    pub(super) fn new() -> ScriptLimit {
+        ScriptLimit::of(SCRIPTS as u32)
     }
 
     /// At most `scripts` at a time.
-    pub(super) fn of(scripts: u32) -> Pace {
-        Pace { room: Semaphore::new(scripts as usize), scripts }
+    pub(super) fn of(scripts: u32) -> ScriptLimit {
+        ScriptLimit { room: Semaphore::new(scripts as usize), scripts }
     }
 
     /// Runs a call that needs `scripts` scripts when there is room for them.
@@ -126,7 +126,7 @@ impl Inner {
         spread: u16,
         targets: &[Target],
         dead: bool,
-    ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), Fault> {
+    ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), NoAnswer> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, target) in targets.iter().enumerate() {
             let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
@@ -195,10 +195,10 @@ impl Inner {
     ///
     /// A partition that cannot be asked does not affect the numbers that another one has; its error is the answer for
     /// those that none has, after it was retried while time is left.
-    async fn locate_among(&self, mut parts: Vec<Partition>, numbers: Vec<Number>, end_ms: u64) -> Places {
-        let (mut left, mut places, mut failed) = (numbers, Places::new(), None);
-        for patience in [Patience::Once, Patience::Usual] {
-            let is_last = patience == Patience::Usual || self.wire.mono_ms() >= end_ms;
+    async fn locate_among(&self, mut parts: Vec<Partition>, numbers: Vec<Number>, end_ms: u64) -> Located {
+        let (mut left, mut places, mut failed) = (numbers, Located::new(), None);
+        for patience in [Retries::Once, Retries::Usual] {
+            let is_last = patience == Retries::Usual || self.wire.mono_ms() >= end_ms;
             let numbers = left.clone();
             let asked = stream::iter(std::mem::take(&mut parts)).map(|at| {
                 let numbers = &numbers;
@@ -254,7 +254,7 @@ impl Inner {
         &self,
         at: &Partition,
         numbers: &[Number],
-        patience: Patience,
+        patience: Retries,
     ) -> Result<Vec<(Number, Result<MessageId>)>> {
         let named = |number: &Number| Fields::new().with("n", &field_of(number.get())[..]);
         let items: Vec<_> = numbers.iter().map(named).collect();
@@ -262,8 +262,8 @@ impl Inner {
         let arguments = arguments.with("shard", u32::from(at.index));
         let asked = self.ask_within(at, Script::Get, arguments, patience).await;
         let answered = asked.map_err(|fault| match fault {
-            Fault::Failed(error) => error,
-            Fault::Spread => unreadable(&at.queue),
+            NoAnswer::Failed(error) => error,
+            NoAnswer::Spread => unreadable(&at.queue),
         })?;
         let replies = answered.reply.get("items").items();
         let located = numbers.iter().zip(replies).filter_map(|(number, reply)| {
@@ -304,7 +304,7 @@ impl Inner {
         state: StateKind,
         after: Option<Cursor>,
         max: usize,
-    ) -> std::result::Result<(Page, bool), Fault> {
+    ) -> std::result::Result<(Page, bool), NoAnswer> {
         if max == 0 {
             let bare = self.tell(queue, spread).await?.bare;
             return Ok((Page { messages: Vec::new(), unread: Vec::new(), next: None }, bare));
@@ -325,9 +325,9 @@ impl Inner {
             let answered = self.on(&at, spread, Script::List, arguments).await?;
             let items = answered.reply.get("items").items().iter();
             let listed = items.map(|item| Listed::read(queue, item, answered.now));
-            Ok::<_, Fault>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
+            Ok::<_, NoAnswer>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
         };
-        let mut page = Merged::new(max);
+        let mut page = MergedPage::new(max);
         let mut bare = true;
         let mut left: Vec<_> = Partition::all(queue, spread).into_iter().map(|at| (at, after)).collect();
         while !left.is_empty() {
@@ -354,12 +354,12 @@ impl Inner {
 
     /// See [`Store::stats`](dwell_store::Store::stats).
     pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
-        let stats = self.stats_within(queue, Patience::Usual).await?;
+        let stats = self.stats_within(queue, Retries::Usual).await?;
         self.note_used(queue);
         Ok(stats)
     }
 
-    async fn stats_within(&self, queue: &QueueName, patience: Patience) -> Result<QueueStats> {
+    async fn stats_within(&self, queue: &QueueName, patience: Retries) -> Result<QueueStats> {
         let told = spreading!(self, queue, |spread| self.tell_within(queue, spread, patience).await)?;
         let waiting = self.waiters.count(queue);
         if told.bare && waiting == 0 {
@@ -368,7 +368,7 @@ impl Inner {
         Ok(self.stats_of(queue, told))
     }
 
-    pub(super) fn stats_of(&self, queue: &QueueName, told: Told) -> QueueStats {
+    pub(super) fn stats_of(&self, queue: &QueueName, told: QueueView) -> QueueStats {
         QueueStats {
             name: queue.clone(),
             counts: told.counts,
@@ -380,23 +380,27 @@ impl Inner {
         }
     }
 
-    pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<Told, Fault> {
-        self.tell_within(queue, spread, Patience::Usual).await
+    pub(super) async fn tell(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+    ) -> std::result::Result<QueueView, NoAnswer> {
+        self.tell_within(queue, spread, Retries::Usual).await
     }
 
     async fn tell_within(
         &self,
         queue: &QueueName,
         spread: u16,
-        patience: Patience,
-    ) -> std::result::Result<Told, Fault> {
+        patience: Retries,
+    ) -> std::result::Result<QueueView, NoAnswer> {
         let parts = Partition::all(queue, spread);
-        let pace = Pace::new();
+        let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {
             let arguments = Fields::new().with("process", &self.wire.process[..]);
             pace.with(1, self.on_within(at, spread, Script::Stats, arguments, patience))
         });
-        let mut told = Told::default();
+        let mut told = QueueView::default();
         let mut versions = Vec::new();
         for (index, answered) in try_join_all(asked.collect::<Vec<_>>()).await?.into_iter().enumerate() {
             let reply = answered.reply;
@@ -421,7 +425,7 @@ impl Inner {
             }
         }
         // A change of settings was interrupted, or is in progress: complete it in either case.
-        if patience != Patience::Once && versions.iter().any(|version| *version < versions[0]) {
+        if patience != Retries::Once && versions.iter().any(|version| *version < versions[0]) {
             self.mend_settings(queue).await?;
         }
         Ok(told)
@@ -436,10 +440,10 @@ impl Inner {
         while listed.len() < max {
             // A caller that wants one queue asks for one name, and for more at a time where those are empty by now.
             asked = (max - listed.len()).max(asked * 2).min(NAMES);
-            let page = self.survey(after.as_ref(), asked, Patience::Brief).await?;
+            let page = self.survey(after.as_ref(), asked, Retries::Brief).await?;
             for (queue, stats) in page.queues.into_iter().take(max - listed.len()) {
                 let unread = |error| {
-                    let nothing = self.stats_of(&queue, Told::default());
+                    let nothing = self.stats_of(&queue, QueueView::default());
                     QueueStats { unread: Some(error), ..nothing }
                 };
                 listed.push(stats.unwrap_or_else(unread));
@@ -457,8 +461,8 @@ impl Inner {
     pub(super) async fn ready(&self) -> Result<()> {
         let link = &self.wire.link;
         let asked =
-            self.wire.directory_within(Script::Names, Fields::new().with("max", 0_u32), Patience::Once);
-        if link.address().kind() != Kind::Cluster {
+            self.wire.directory_within(Script::Names, Fields::new().with("max", 0_u32), Retries::Once);
+        if link.address().kind() != AddressKind::Cluster {
             return asked.await.map(drop);
         }
         let late = || late("the directory");
@@ -475,10 +479,10 @@ impl Inner {
         &self,
         after: Option<&QueueName>,
         max: usize,
-        patience: Patience,
+        patience: Retries,
     ) -> Result<Survey> {
         let arguments = Fields::new().maybe("after", after.map(|name| name.as_str())).with("max", max);
-        let of_directory = if patience == Patience::Brief { Patience::Usual } else { patience };
+        let of_directory = if patience == Retries::Brief { Retries::Usual } else { patience };
         let reply = self.wire.directory_within(Script::Names, arguments, of_directory).await?;
         self.note_count(&reply);
         let names = reply.get("names").items().iter();
@@ -495,15 +499,15 @@ impl Inner {
             all = some.by_ref().take(max).collect();
             (is_last, end) = (false, all.last().cloned());
         }
-        let pace = Pace::new();
+        let pace = ScriptLimit::new();
         let asked = all.iter().map(|queue| {
             let asked = async move {
                 let asked = self.stats_within(queue, patience);
                 match patience {
-                    Patience::Brief => {
+                    Retries::Brief => {
                         timeout(QUEUE, asked).await.unwrap_or_else(|_| Err(late(queue.as_str())))
                     }
-                    Patience::Once | Patience::Usual => asked.await,
+                    Retries::Once | Retries::Usual => asked.await,
                 }
             };
             pace.with(self.spread(queue), asked)
@@ -530,7 +534,7 @@ pub(super) struct Survey {
 
 /// How long a call is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum Retries {
     /// For as long as the address says.
     Usual,
     /// Not at all: there are others to ask.
@@ -548,7 +552,7 @@ pub(super) struct Listed {
 impl Listed {
     /// Reads an item of `list.lua`. One that cannot be read keeps its place; where the place cannot be read either,
     /// the list cannot continue behind it.
-    fn read(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Listed> {
+    fn read(queue: &QueueName, item: &PackReply, now: Timestamp) -> Result<Listed> {
         let place = || Some(Cursor { due: instant(item.at(2))?, id: id(item.at(3))? });
         if item.at(0).text() == Some("past") {
             return place().map(|at| Listed { at, message: None }).ok_or_else(|| unreadable(queue));
@@ -573,7 +577,7 @@ impl From<Message> for Listed {
 }
 
 /// A page that is merged from the items of some partitions, or from what is found at remembered places.
-pub(super) struct Merged {
+pub(super) struct MergedPage {
     max: usize,
     listed: Vec<Listed>,
     /// The first item that did not fit: nothing from there on is on this page, though it may fit once others are
@@ -583,9 +587,9 @@ pub(super) struct Merged {
     pub(super) more: bool,
 }
 
-impl Merged {
-    pub(super) fn new(max: usize) -> Merged {
-        Merged { max, listed: Vec::new(), cut: None, more: false }
+impl MergedPage {
+    pub(super) fn new(max: usize) -> MergedPage {
+        MergedPage { max, listed: Vec::new(), cut: None, more: false }
     }
 
     /// Adds the items of a partition, in any order. Those that do not fit are dropped: they come with a later page.
@@ -645,7 +649,7 @@ pub(super) fn late(what: &str) -> Error {
 }
 
 /// Whether a reply says that its partition is empty.
-pub(super) fn is_bare(reply: &Reply) -> bool {
+pub(super) fn is_bare(reply: &PackReply) -> bool {
     reply.get("bare").is_set()
 }
 
@@ -694,7 +698,7 @@ mod tests {
 
     #[test]
     fn a_page_of_several_parts_has_what_comes_first_of_all_and_goes_on_behind_it() {
-        let mut page = Merged::new(3);
+        let mut page = MergedPage::new(3);
         page.add(vec![unread(1), unread(5), unread(9)]);
         assert_eq!(page.end(), Some(unread(9).at), "it is full, and earlier ones may come");
         page.add(vec![unread(2)]);
@@ -707,7 +711,7 @@ mod tests {
 
     #[test]
     fn what_did_not_fit_once_is_not_passed_over_by_what_is_smaller() {
-        let mut page = Merged::new(10);
+        let mut page = MergedPage::new(10);
         page.add(vec![message(1, 10), message(3, Page::MAX_BYTES - 10)]);
         page.add(vec![message(2, 10)]);
         assert_eq!((page.end(), page.more), (Some(message(3, 0).at), true));

@@ -1,6 +1,6 @@
 //! Where a queue lies: partitions, and the hash tags that keep each in one slot of a cluster.
 
-use dwell_model::{Key, MessageId, PutToken, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, Key, MessageId, QueueName, Timestamp};
 use sha2::{Digest, Sha256};
 
 /// One partition of a queue: all of its keys lie in one slot.
@@ -108,7 +108,7 @@ pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
 }
 
 /// The partition that remembers this token.
-pub(super) fn of_token(token: &PutToken, spread: u16) -> u16 {
+pub(super) fn of_token(token: &IdempotencyKey, spread: u16) -> u16 {
     of_text(token.as_str(), spread)
 }
 

@@ -10,27 +10,27 @@ use dwell_model::{
 use dwell_store::Error;
 
 use super::layout::{HELD, id_of, number_of};
-use super::pack::Reply;
-use super::wire::foreign;
+use super::pack::PackReply;
+use super::script_call::foreign;
 
 /// A message as a script returns it.
-pub(super) struct Shown {
+pub(super) struct ScriptMessage {
     pub(super) message: Message,
     /// When it was last made ready other than by its instant.
     pub(super) made_ready: Option<Timestamp>,
 }
 
 /// Reads record, body and headers.
-pub(super) fn shown(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
+pub(super) fn shown(queue: &QueueName, reply: &PackReply, now: Timestamp) -> Result<ScriptMessage, Error> {
     read(queue, reply, now).ok_or_else(|| unknown(queue))
 }
 
 /// Reads a message that was handed out: its record of form 4, or record, body and headers, packed.
-pub(super) fn held(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
+pub(super) fn held(queue: &QueueName, reply: &PackReply, now: Timestamp) -> Result<ScriptMessage, Error> {
     let record = reply.bytes().ok_or_else(|| unknown(queue))?;
     match record.first() {
         Some(&HELD) => read_held(queue, record).ok_or_else(|| unknown(queue)),
-        _ => shown(queue, &Reply::decode(record).ok_or_else(|| unknown(queue))?, now),
+        _ => shown(queue, &PackReply::decode(record).ok_or_else(|| unknown(queue))?, now),
     }
 }
 
@@ -39,7 +39,7 @@ fn unknown(queue: &QueueName) -> Error {
 }
 
 /// Reads a record of form 4: `lua/record.lua` has its bytes.
-fn read_held(queue: &QueueName, record: &Bytes) -> Option<Shown> {
+fn read_held(queue: &QueueName, record: &Bytes) -> Option<ScriptMessage> {
     let rest = record.as_ref().strip_prefix(&[HELD])?;
     let (token, rest) = rest.split_first_chunk::<16>()?;
     let (id, rest) = rest.split_first_chunk::<16>()?;
@@ -80,7 +80,7 @@ fn read_held(queue: &QueueName, record: &Bytes) -> Option<Shown> {
         max_attempts: None,
         standing,
     };
-    Some(Shown { message, made_ready: None })
+    Some(ScriptMessage { message, made_ready: None })
 }
 
 /// The number in the first `N` bytes, and the rest of the bytes.
@@ -89,8 +89,8 @@ fn number_in<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((first.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
-fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
-    let record = Reply::decode(reply.at(0).bytes()?)?;
+fn read(queue: &QueueName, reply: &PackReply, now: Timestamp) -> Option<ScriptMessage> {
+    let record = PackReply::decode(reply.at(0).bytes()?)?;
     let id = id_of(record.get("i").bytes()?)?;
     let due = instant(record.get("d"))?;
     let count = |name| record.get(name).uint().map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -132,16 +132,16 @@ fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
         max_attempts: record.get("M").uint().map(attempt_limit),
         standing,
     };
-    Some(Shown { message, made_ready: optional_instant(record.get("y"))? })
+    Some(ScriptMessage { message, made_ready: optional_instant(record.get("y"))? })
 }
 
 /// The place of a record in (due, id) order, though the rest of its message cannot be read.
-pub(super) fn place_of_record(reply: &Reply) -> Option<Cursor> {
-    let record = Reply::decode(reply.at(0).bytes()?)?;
+pub(super) fn place_of_record(reply: &PackReply) -> Option<Cursor> {
+    let record = PackReply::decode(reply.at(0).bytes()?)?;
     Some(Cursor { due: instant(record.get("d"))?, id: id(record.get("i"))? })
 }
 
-fn lease(record: &Reply) -> Option<Lease> {
+fn lease(record: &PackReply) -> Option<Lease> {
     let deadline = instant(record.get("D"))?;
     Some(Lease {
         token: LeaseToken(u128::from_be_bytes(record.get("T").bytes()?.as_ref().try_into().ok()?)),
@@ -162,13 +162,13 @@ pub(super) fn reason(code: i64) -> Option<DeathReason> {
     }
 }
 
-pub(super) fn instant(reply: &Reply) -> Option<Timestamp> {
+pub(super) fn instant(reply: &PackReply) -> Option<Timestamp> {
     Timestamp::from_ms(reply.int()?).ok()
 }
 
-fn optional_instant(reply: &Reply) -> Option<Option<Timestamp>> {
+fn optional_instant(reply: &PackReply) -> Option<Option<Timestamp>> {
     match reply {
-        Reply::Nil => Some(None),
+        PackReply::Nil => Some(None),
         other => instant(other).map(Some),
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn packed_headers(headers: &Headers) -> Option<Bytes> {
     Some(packed.into())
 }
 
-fn headers(reply: &Reply) -> Option<Headers> {
+fn headers(reply: &PackReply) -> Option<Headers> {
     let Some(packed) = reply.bytes() else { return Some(Headers::default()) };
     let mut rest = packed.as_ref();
     let mut texts = Vec::new();
@@ -219,6 +219,6 @@ fn headers(reply: &Reply) -> Option<Headers> {
     Headers::new(pairs).ok()
 }
 
-pub(super) fn id(reply: &Reply) -> Option<MessageId> {
+pub(super) fn id(reply: &PackReply) -> Option<MessageId> {
     id_of(reply.bytes()?)
 }

@@ -5,32 +5,32 @@
 //! about.
 //!
 //! # Layout
-//! - `lua/`: the scripts; `scripts` assembles them, `wire` calls them, `pack` encodes their arguments and replies;
-//!   `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors; `recent`: a
-//!   bounded map
+//! - `lua/`: the scripts; `scripts` assembles them, `script_call` calls them, `pack` encodes their arguments and
+//!   replies; `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors;
+//!   `recent`: a bounded map
 //! - `layout`, `message`, `settings`: where data is stored, and how it is read
-//! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing the spread
-//! - `directory`: what the queues share: names, numbers; `lost`: restoring what it has lost; `bound`: the processes,
-//!   and leases bound to them
-//! - `put`, `take`, `settle`, `expire`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call each,
-//!   with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead, and
-//!   the counts of deaths
-//! - `waiting`, `timer`, `returns`: takes that wait, the tasks that ask for them and wake them, and messages whose
+//! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
+//! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`:
+//!   the processes, and leases bound to them
+//! - `put`, `take`, `settle`, `expire_lease`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call
+//!   each, with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead,
+//!   and the counts of deaths
+//! - `waiting`, `timer`, `give_backs`: takes that wait, the tasks that ask for them and wake them, and messages whose
 //!   callers have gone
 //! - `open`: the requirements on a Redis, and the background tasks
 
-mod bound;
 mod change;
 mod configure;
 mod confirm;
 mod dead;
 mod deaths;
 mod directory;
-mod expire;
+mod expire_lease;
 mod forecast;
+mod give_backs;
 mod inspect;
 mod layout;
-mod lost;
+mod lost_queues;
 mod message;
 mod open;
 mod pack;
@@ -38,17 +38,17 @@ mod partition;
 mod purge;
 mod put;
 mod recent;
+mod repartition;
 mod retention;
-mod returns;
+mod script_call;
 mod scripts;
+mod session_leases;
 mod settings;
 mod settle;
-mod spread;
 mod take;
 mod timer;
 mod waiting;
 mod walk;
-mod wire;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -61,27 +61,27 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-use bound::Bound;
 use deaths::Deaths;
-use directory::{Entered, Numbers, Pace};
+use directory::{BlockPace, KnownBlocks, ReservedNumbers};
+use give_backs::GiveBacks;
 use layout::Partition;
-use lost::Used;
+use lost_queues::UsedQueues;
 use open::{LEAVING, Stranger};
 use pack::Pack;
 use recent::Recent;
-use returns::Returns;
-use take::{HeldUp, Leased};
+use script_call::Wire;
+use session_leases::SessionLeases;
+use take::{CappedQueues, LeaseCount};
 use timer::Timer;
-use waiting::Waiters;
-use walk::Walks;
-use wire::Wire;
+use waiting::WaitingTakes;
+use walk::LeasedWalks;
 
 use crate::OpenError;
 
@@ -152,19 +152,19 @@ struct Inner {
     spreads: Mutex<Recent<QueueName, u16>>,
     /// Chooses the partition of the next message without a key or token, in a queue that is spread.
     turn: AtomicUsize,
-    numbers: tokio::sync::Mutex<Numbers>,
+    numbers: tokio::sync::Mutex<ReservedNumbers>,
     /// Blocks of numbers that are entered in the directory for this process and its partitions.
-    entered: Mutex<Entered>,
+    entered: Mutex<KnownBlocks>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
     /// The highest registration that is known to have been given up.
     given_up: AtomicU64,
     /// The queues that this process uses: the directory must have them.
-    used: Mutex<Used>,
+    used: Mutex<UsedQueues>,
     /// The pace at which unused old blocks of numbers are looked for.
-    pace: Mutex<Pace>,
+    pace: Mutex<BlockPace>,
     /// Where this process binds leases.
-    bound: Mutex<Bound>,
+    bound: Mutex<SessionLeases>,
     /// Notified when the directory has removed some of its partitions, or no take under way may bind any leases.
     left: Notify,
     /// The number of slices of bound leases that were ended.
@@ -181,17 +181,17 @@ struct Inner {
     deaths: Mutex<Deaths>,
     /// When to look through all queues for trash and for dead messages past retention next, on the clock for timeouts.
     look_ms: AtomicU64,
-    leased: tokio::sync::Mutex<Leased>,
+    leased: tokio::sync::Mutex<LeaseCount>,
     /// How many times leases were counted.
     lease_counts: AtomicU64,
-    held_up: Mutex<HeldUp>,
+    held_up: Mutex<CappedQueues>,
     /// The number of leases that have ended since this counter was last read.
     ended: AtomicU64,
     takes: AtomicU64,
     /// The number of scripts that were called on partitions.
     calls: AtomicU64,
-    waiters: Waiters,
-    walks: Mutex<Walks>,
+    waiters: WaitingTakes,
+    walks: Mutex<LeasedWalks>,
     /// The eviction policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
     /// Why this process is not registered in the directory yet, where it was opened without it.
@@ -203,7 +203,7 @@ struct Inner {
     /// When to ask the nodes of a cluster for their policy next, on the clock for timeouts.
     policy_ms: AtomicU64,
     timer: Timer,
-    returns: Returns,
+    returns: GiveBacks,
 }
 
 impl RedisStore {
@@ -366,7 +366,7 @@ impl Store for RedisStore {
         if let Some(refusal) = self.inner.refuses(false) {
             return Err(refusal);
         }
-        Ok(wire::locked(&self.inner.deaths).all())
+        Ok(script_call::locked(&self.inner.deaths).all())
     }
 
     async fn ready(&self) -> Result<()> {
@@ -388,12 +388,12 @@ impl Store for RedisStore {
         self.run(async move { inner.configure(&queue, changes).await }).await?
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.revive(&queue, which, when).await }).await?
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.discard(&queue, which).await }).await?
     }

@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::partition::SPREADS;
 use super::recent::Recent;
+use super::script_call::{Wire, locked, random};
 use super::timer::Timer;
-use super::wire::{Wire, locked, random};
 use super::{Inner, OwnRuntime, RedisStore, settings};
-use crate::{Address, Kind, Link, OpenError};
+use crate::{Address, AddressKind, Link, OpenError};
 
 /// How often a process sends a heartbeat and does its background work.
 const BEAT: Duration = Duration::from_secs(5);
@@ -295,7 +295,7 @@ impl Inner {
     /// Whether the store is on a cluster whose other nodes serve, though the one with the directory does not.
     async fn is_served_elsewhere(&self) -> bool {
         let link = &self.wire.link;
-        link.address().kind() == Kind::Cluster && link.cluster_serves().await
+        link.address().kind() == AddressKind::Cluster && link.cluster_serves().await
     }
 
     /// Registers a process that was opened while the directory was away, once it is back.
@@ -342,7 +342,7 @@ impl Inner {
     async fn look_at_policy(&self) {
         let now_ms = self.wire.mono_ms();
         // A cluster asks all of its nodes, and one that is away costs the connection to the others.
-        let is_cluster = self.wire.link.address().kind() == Kind::Cluster;
+        let is_cluster = self.wire.link.address().kind() == AddressKind::Cluster;
         if is_cluster && now_ms < self.policy_ms.load(Ordering::Relaxed) {
             return;
         }
@@ -369,8 +369,9 @@ impl Inner {
 /// without one is considered dead.
 async fn beat(store: Weak<Inner>) {
     // Each runs separately: a slow one does not delay the others.
-    let (mut freeing, mut looking, mut tidying) = (Gate::default(), Gate::default(), Gate::default());
-    let (mut counting, mut clearing) = (Gate::default(), Gate::default());
+    let (mut freeing, mut looking, mut tidying) =
+        (OnePass::default(), OnePass::default(), OnePass::default());
+    let (mut counting, mut clearing) = (OnePass::default(), OnePass::default());
     let mut pause = BEAT;
     loop {
         tokio::time::sleep(pause).await;
@@ -400,9 +401,9 @@ async fn beat(store: Weak<Inner>) {
 
 /// Admits one task at a time; a task that finds another one running is dropped.
 #[derive(Default)]
-struct Gate(Option<JoinHandle<()>>);
+struct OnePass(Option<JoinHandle<()>>);
 
-impl Gate {
+impl OnePass {
     fn enter(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         if self.0.as_ref().is_none_or(JoinHandle::is_finished) {
             self.0 = Some(tokio::spawn(work));
@@ -429,7 +430,7 @@ async fn check(link: &Link) -> Result<(), OpenError> {
             return Err(OpenError::TooOld { version: version.to_owned(), needed: "7.2", what: "waitaof" });
         }
     }
-    if link.address().confirm.is_some() && link.address().kind() == Kind::Cluster {
+    if link.address().confirm.is_some() && link.address().kind() == AddressKind::Cluster {
         let reason =
             "its connections are shared; ask for min-replicas-to-write at the servers instead".to_owned();
         return Err(OpenError::Unsupported { what: "wait on a cluster", reason });

@@ -18,7 +18,7 @@ pub(super) enum Pack {
     Array(Vec<Pack>),
     Map(Vec<(&'static str, Pack)>),
     /// A value that was read, to be written again.
-    Again(Reply),
+    Again(PackReply),
     /// A table, some of whose fields were read before.
     Pairs(Vec<(Bytes, Pack)>),
 }
@@ -226,41 +226,41 @@ fn head(out: &mut Vec<u8>, len: usize, short: (u8, usize), one: Option<u8>, two:
 
 /// A value that a script answered with.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum PackReply {
     Nil,
     Bool(bool),
     Int(i64),
     Float(f64),
     Bytes(Bytes),
-    Array(Vec<Reply>),
-    Map(Vec<(Bytes, Reply)>),
+    Array(Vec<PackReply>),
+    Map(Vec<(Bytes, PackReply)>),
 }
 
-static NIL: Reply = Reply::Nil;
+static NIL: PackReply = PackReply::Nil;
 
-impl Reply {
+impl PackReply {
     /// Reads one value that fills `bytes`; `None` if they are anything else.
-    pub(super) fn decode(bytes: &Bytes) -> Option<Reply> {
-        let mut cursor = Cursor { bytes, at: 0 };
+    pub(super) fn decode(bytes: &Bytes) -> Option<PackReply> {
+        let mut cursor = PackCursor { bytes, at: 0 };
         let reply = cursor.value(0)?;
         (cursor.at == bytes.len()).then_some(reply)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Nil => out.push(0xc0),
-            Reply::Bool(value) => Pack::Bool(*value).encode(out),
-            Reply::Int(value) => Pack::Int(*value).encode(out),
-            Reply::Float(value) => {
+            PackReply::Nil => out.push(0xc0),
+            PackReply::Bool(value) => Pack::Bool(*value).encode(out),
+            PackReply::Int(value) => Pack::Int(*value).encode(out),
+            PackReply::Float(value) => {
                 out.push(0xcb);
                 out.extend_from_slice(&value.to_be_bytes());
             }
-            Reply::Bytes(bytes) => Pack::Bytes(bytes.clone()).encode(out),
-            Reply::Array(items) => {
+            PackReply::Bytes(bytes) => Pack::Bytes(bytes.clone()).encode(out),
+            PackReply::Array(items) => {
                 head(out, items.len(), (0x90, 16), None, 0xdc);
                 items.iter().for_each(|item| item.encode(out));
             }
-            Reply::Map(fields) => {
+            PackReply::Map(fields) => {
                 head(out, fields.len(), (0x80, 16), None, 0xde);
                 for (name, value) in fields {
                     Pack::Bytes(name.clone()).encode(out);
@@ -271,9 +271,9 @@ impl Reply {
     }
 
     /// A field of a table; nil if it has no such field.
-    pub(super) fn get(&self, name: &str) -> &Reply {
+    pub(super) fn get(&self, name: &str) -> &PackReply {
         match self {
-            Reply::Map(fields) => {
+            PackReply::Map(fields) => {
                 fields.iter().find(|(field, _)| field == name.as_bytes()).map_or(&NIL, |(_, value)| value)
             }
             _ => &NIL,
@@ -281,22 +281,22 @@ impl Reply {
     }
 
     /// An item of an array, counted from 0; nil if there is none.
-    pub(super) fn at(&self, index: usize) -> &Reply {
+    pub(super) fn at(&self, index: usize) -> &PackReply {
         self.items().get(index).unwrap_or(&NIL)
     }
 
-    pub(super) fn items(&self) -> &[Reply] {
+    pub(super) fn items(&self) -> &[PackReply] {
         match self {
-            Reply::Array(items) => items,
+            PackReply::Array(items) => items,
             _ => &[],
         }
     }
 
     pub(super) fn int(&self) -> Option<i64> {
         match self {
-            Reply::Int(value) => Some(*value),
+            PackReply::Int(value) => Some(*value),
             // Doubles without a fraction come as integers, except for some large ones.
-            Reply::Float(value) if value.fract() == 0.0 => Some(*value as i64),
+            PackReply::Float(value) if value.fract() == 0.0 => Some(*value as i64),
             _ => None,
         }
     }
@@ -307,7 +307,7 @@ impl Reply {
 
     pub(super) fn bytes(&self) -> Option<&Bytes> {
         match self {
-            Reply::Bytes(bytes) => Some(bytes),
+            PackReply::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -318,43 +318,43 @@ impl Reply {
 
     /// Whether the value is present, and not false.
     pub(super) fn is_set(&self) -> bool {
-        !matches!(self, Reply::Nil | Reply::Bool(false))
+        !matches!(self, PackReply::Nil | PackReply::Bool(false))
     }
 }
 
 /// Deeper than any reply.
 const MAX_DEPTH: usize = 16;
 
-struct Cursor<'a> {
+struct PackCursor<'a> {
     bytes: &'a Bytes,
     at: usize,
 }
 
-impl Cursor<'_> {
-    fn value(&mut self, depth: usize) -> Option<Reply> {
+impl PackCursor<'_> {
+    fn value(&mut self, depth: usize) -> Option<PackReply> {
         if depth > MAX_DEPTH {
             return None;
         }
         let tag = self.array::<1>()?[0];
         Some(match tag {
-            0x00..=0x7f => Reply::Int(tag.into()),
-            0xe0..=0xff => Reply::Int((tag as i8).into()),
+            0x00..=0x7f => PackReply::Int(tag.into()),
+            0xe0..=0xff => PackReply::Int((tag as i8).into()),
             0x80..=0x8f => self.map((tag & 0xf).into(), depth)?,
             0x90..=0x9f => self.list((tag & 0xf).into(), depth)?,
             0xa0..=0xbf => self.raw((tag & 0x1f).into())?,
-            0xc0 => Reply::Nil,
-            0xc2 => Reply::Bool(false),
-            0xc3 => Reply::Bool(true),
-            0xca => Reply::Float(f32::from_be_bytes(self.array()?).into()),
-            0xcb => Reply::Float(f64::from_be_bytes(self.array()?)),
-            0xcc => Reply::Int(self.array::<1>()?[0].into()),
-            0xcd => Reply::Int(u16::from_be_bytes(self.array()?).into()),
-            0xce => Reply::Int(u32::from_be_bytes(self.array()?).into()),
-            0xcf => Reply::Int(i64::try_from(u64::from_be_bytes(self.array()?)).ok()?),
-            0xd0 => Reply::Int((self.array::<1>()?[0] as i8).into()),
-            0xd1 => Reply::Int(i16::from_be_bytes(self.array()?).into()),
-            0xd2 => Reply::Int(i32::from_be_bytes(self.array()?).into()),
-            0xd3 => Reply::Int(i64::from_be_bytes(self.array()?)),
+            0xc0 => PackReply::Nil,
+            0xc2 => PackReply::Bool(false),
+            0xc3 => PackReply::Bool(true),
+            0xca => PackReply::Float(f32::from_be_bytes(self.array()?).into()),
+            0xcb => PackReply::Float(f64::from_be_bytes(self.array()?)),
+            0xcc => PackReply::Int(self.array::<1>()?[0].into()),
+            0xcd => PackReply::Int(u16::from_be_bytes(self.array()?).into()),
+            0xce => PackReply::Int(u32::from_be_bytes(self.array()?).into()),
+            0xcf => PackReply::Int(i64::try_from(u64::from_be_bytes(self.array()?)).ok()?),
+            0xd0 => PackReply::Int((self.array::<1>()?[0] as i8).into()),
+            0xd1 => PackReply::Int(i16::from_be_bytes(self.array()?).into()),
+            0xd2 => PackReply::Int(i32::from_be_bytes(self.array()?).into()),
+            0xd3 => PackReply::Int(i64::from_be_bytes(self.array()?)),
             0xc4 | 0xd9 => {
                 let len = self.array::<1>()?[0].into();
                 self.raw(len)?
@@ -393,29 +393,29 @@ impl Cursor<'_> {
         Some(bytes)
     }
 
-    fn raw(&mut self, len: usize) -> Option<Reply> {
+    fn raw(&mut self, len: usize) -> Option<PackReply> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len())?;
         let bytes = self.bytes.slice(self.at..end);
         self.at = end;
-        Some(Reply::Bytes(bytes))
+        Some(PackReply::Bytes(bytes))
     }
 
-    fn list(&mut self, len: usize, depth: usize) -> Option<Reply> {
+    fn list(&mut self, len: usize, depth: usize) -> Option<PackReply> {
         // Each item has at least one byte.
         let mut items = Vec::with_capacity(len.min(self.bytes.len() - self.at));
         for _ in 0..len {
             items.push(self.value(depth + 1)?);
         }
-        Some(Reply::Array(items))
+        Some(PackReply::Array(items))
     }
 
-    fn map(&mut self, len: usize, depth: usize) -> Option<Reply> {
+    fn map(&mut self, len: usize, depth: usize) -> Option<PackReply> {
         let mut fields = Vec::with_capacity(len.min(self.bytes.len() - self.at));
         for _ in 0..len {
-            let Reply::Bytes(name) = self.value(depth + 1)? else { return None };
+            let PackReply::Bytes(name) = self.value(depth + 1)? else { return None };
             fields.push((name, self.value(depth + 1)?));
         }
-        Some(Reply::Map(fields))
+        Some(PackReply::Map(fields))
     }
 }
 
@@ -428,21 +428,21 @@ mod tests {
         for len in [0, 1, 31, 32, 255, 256, 65_535, 65_536] {
             let bytes = Bytes::from(vec![7; len]);
             let packed = Pack::from(bytes.clone()).encoded();
-            assert_eq!(Reply::decode(&packed.into()), Some(Reply::Bytes(bytes)), "{len} bytes");
+            assert_eq!(PackReply::decode(&packed.into()), Some(PackReply::Bytes(bytes)), "{len} bytes");
             let items: Vec<i64> = (0..len as i64).collect();
             let packed = Pack::from(items.clone()).encoded();
-            let expected = Reply::Array(items.into_iter().map(Reply::Int).collect());
-            assert_eq!(Reply::decode(&packed.into()), Some(expected), "{len} items");
+            let expected = PackReply::Array(items.into_iter().map(PackReply::Int).collect());
+            assert_eq!(PackReply::decode(&packed.into()), Some(expected), "{len} items");
         }
         for value in [0, 127, 128, 255, 256, -1, i64::MAX, i64::MIN] {
-            assert_eq!(Reply::decode(&Pack::Int(value).encoded().into()), Some(Reply::Int(value)));
+            assert_eq!(PackReply::decode(&Pack::Int(value).encoded().into()), Some(PackReply::Int(value)));
         }
         let column = Pack::Column(Bytes::from_static(b"abcdef"), 3).encoded();
         assert_eq!(column, Pack::from(vec!["abc", "def"]).encoded());
         let beside = Beside::new(b"abcd".to_vec(), vec![1, 1, 4]);
         assert_eq!(beside.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"bcd"]);
         let fields = Fields::new().with("a", 1u32).flag("b", true).flag("c", false).maybe("d", None::<u64>);
-        let reply = Reply::decode(&Pack::from(fields).encoded().into()).unwrap();
+        let reply = PackReply::decode(&Pack::from(fields).encoded().into()).unwrap();
         assert_eq!(
             (reply.get("a").int(), reply.get("b").is_set(), reply.get("c").is_set()),
             (Some(1), true, false)
@@ -455,9 +455,9 @@ mod tests {
             Pack::from(vec![Pack::from("abc"), Pack::Int(-5), Pack::from(Fields::new().with("k", 300u32))]);
         let whole = whole.encoded();
         for end in 0..whole.len() {
-            assert_eq!(Reply::decode(&Bytes::copy_from_slice(&whole[..end])), None, "cut at {end}");
+            assert_eq!(PackReply::decode(&Bytes::copy_from_slice(&whole[..end])), None, "cut at {end}");
         }
-        assert_eq!(Reply::decode(&Bytes::from(vec![0x91; 100])), None);
-        assert_eq!(Reply::decode(&Bytes::from_static(&[0xdd, 0xff, 0xff, 0xff, 0xff])), None);
+        assert_eq!(PackReply::decode(&Bytes::from(vec![0x91; 100])), None);
+        assert_eq!(PackReply::decode(&Bytes::from_static(&[0xdd, 0xff, 0xff, 0xff, 0xff])), None);
     }
 }

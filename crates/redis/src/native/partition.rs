@@ -7,12 +7,12 @@ use dwell_model::{Invalid, QueueName, Timestamp};
 use dwell_store::{Error, When};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
 use super::message::instant;
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
+use super::script_call::{NumberedCaller, foreign, locked};
 use super::scripts::Script;
-use super::wire::{Lane, foreign, locked};
 
 /// The maximum bytes of bodies that one script reads or writes, except that one body is always allowed: more would
 /// block Redis for more than about a millisecond.
@@ -27,16 +27,16 @@ pub(super) const SPREADS: usize = 16_384;
 
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum NoAnswer {
     /// The queue has another spread than assumed, or there is room for more leases: it is known by now. Nothing was
     /// done.
     Spread,
     Failed(Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Failed(error)
+impl From<Error> for NoAnswer {
+    fn from(error: Error) -> NoAnswer {
+        NoAnswer::Failed(error)
     }
 }
 
@@ -48,13 +48,13 @@ macro_rules! spreading {
         let mut tries = 0;
         loop {
             let $spread = $inner.spread($queue);
-            let answer: std::result::Result<_, $crate::native::partition::Fault> = async { $call }.await;
+            let answer: std::result::Result<_, $crate::native::partition::NoAnswer> = async { $call }.await;
             match answer {
                 Ok(answer) => break Ok(answer),
-                Err($crate::native::partition::Fault::Failed(error)) => break Err(error),
-                Err($crate::native::partition::Fault::Spread) if tries < 16 => tries += 1,
+                Err($crate::native::partition::NoAnswer::Failed(error)) => break Err(error),
+                Err($crate::native::partition::NoAnswer::Spread) if tries < 16 => tries += 1,
                 // A client that changes it this often keeps the queue from being served.
-                Err($crate::native::partition::Fault::Spread) => {
+                Err($crate::native::partition::NoAnswer::Spread) => {
                     let reason = format!("the spread of queue '{}' changes all the time", $queue);
                     break Err(dwell_store::Error::Unavailable { reason: reason.into() });
                 }
@@ -65,8 +65,8 @@ macro_rules! spreading {
 pub(super) use spreading;
 
 /// An answer, and the server's clock when it was given.
-pub(super) struct Answered {
-    pub(super) reply: Reply,
+pub(super) struct PartitionAnswer {
+    pub(super) reply: PackReply,
     pub(super) now: Timestamp,
     /// The number of leases that ran out during the call.
     pub(super) lapsed: u64,
@@ -94,8 +94,8 @@ impl Inner {
         spread: u16,
         script: Script,
         arguments: Fields,
-    ) -> std::result::Result<Answered, Fault> {
-        self.on_within(at, spread, script, arguments, Patience::Usual).await
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
+        self.on_within(at, spread, script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn on_within(
@@ -104,8 +104,8 @@ impl Inner {
         spread: u16,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-    ) -> std::result::Result<Answered, Fault> {
+        patience: Retries,
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let lane = self.wire.lane(script);
         self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
     }
@@ -113,16 +113,16 @@ impl Inner {
     /// The same on the given lane, for callers that may have to repeat the call.
     pub(super) async fn on_lane(
         &self,
-        lane: Option<&Lane<'_>>,
+        lane: Option<&NumberedCaller<'_>>,
         at: &Partition,
         spread: u16,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-    ) -> std::result::Result<Answered, Fault> {
+        patience: Retries,
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         if at.index >= spread {
             // It was believed to have the partition when the call began.
-            return Err(Fault::Spread);
+            return Err(NoAnswer::Spread);
         }
         self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(spread)), patience).await
     }
@@ -133,8 +133,8 @@ impl Inner {
         at: &Partition,
         script: Script,
         arguments: Fields,
-    ) -> std::result::Result<Answered, Fault> {
-        self.ask_within(at, script, arguments, Patience::Usual).await
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
+        self.ask_within(at, script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn ask_within(
@@ -142,20 +142,20 @@ impl Inner {
         at: &Partition,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-    ) -> std::result::Result<Answered, Fault> {
+        patience: Retries,
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let lane = self.wire.lane(script);
         self.ask_on_lane(lane.as_ref(), at, script, arguments, patience).await
     }
 
     async fn ask_on_lane(
         &self,
-        lane: Option<&Lane<'_>>,
+        lane: Option<&NumberedCaller<'_>>,
         at: &Partition,
         script: Script,
         arguments: Fields,
-        patience: Patience,
-    ) -> std::result::Result<Answered, Fault> {
+        patience: Retries,
+    ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
         let (mut lapsed, mut rounds) = (0_u64, 0);
@@ -183,14 +183,14 @@ impl Inner {
                 } else {
                     self.learn_spread(at, believed).await?;
                 }
-                return Err(Fault::Spread);
+                return Err(NoAnswer::Spread);
             }
             if reply.get("more").is_set() {
                 rounds += 1;
                 continue;
             }
             let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;
-            return Ok(Answered { reply, now, lapsed });
+            return Ok(PartitionAnswer { reply, now, lapsed });
         }
     }
 
@@ -241,13 +241,13 @@ pub(super) fn when(fields: Fields, when: When) -> Fields {
 }
 
 /// The error of one item that a script could not process, since foreign data is in the way.
-pub(super) fn foreign_item(reply: &Reply) -> Option<Error> {
+pub(super) fn foreign_item(reply: &PackReply) -> Option<Error> {
     let is_foreign = reply.at(0).text() == Some("foreign");
     is_foreign.then(|| foreign(reply.at(1).text().unwrap_or_default()))
 }
 
 /// Why an instant was refused: {'level', levels} or {'range', delay}.
-pub(super) fn refused_instant(refusal: &Reply, asked: When, now: Timestamp) -> Option<Error> {
+pub(super) fn refused_instant(refusal: &PackReply, asked: When, now: Timestamp) -> Option<Error> {
     match refusal.at(0).text()? {
         "level" => {
             let When::Level(level) = asked else { return None };

@@ -8,12 +8,12 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
 use super::dead::{broken_off, failed};
-use super::inspect::{NAMES, Patience, is_bare};
+use super::inspect::{NAMES, Retries, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Fault, spreading};
+use super::partition::{NoAnswer, spreading};
+use super::script_call::{locked, unknown_after};
 use super::scripts::Script;
-use super::wire::{locked, unknown_after};
 
 /// The maximum number of messages that one script frees.
 const CHUNK: u32 = 128;
@@ -66,14 +66,14 @@ impl Inner {
                     locked(&self.trash).insert(at);
                 }
             }
-            Ok::<_, Fault>(bare)
+            Ok::<_, NoAnswer>(bare)
         });
         let bare = dropped.map_err(|error| broken_off(error, begun))?;
         // The first slice is freed at once; the rest later. What this process does not reach is found by another: the
         // queue stays registered as long, and its stats report it.
         let here: Vec<_> = locked(&self.trash).iter().filter(|at| at.queue == *queue).cloned().collect();
         for at in here {
-            if self.clear(&at, 1, Patience::Usual).await.is_ok_and(|left| !left) {
+            if self.clear(&at, 1, Retries::Usual).await.is_ok_and(|left| !left) {
                 locked(&self.trash).remove(&at);
             }
         }
@@ -93,7 +93,7 @@ impl Inner {
         let mut after = None;
         loop {
             // Reading the stats of a queue notes what is there.
-            let page = self.survey(after.as_ref(), NAMES, Patience::Once).await?;
+            let page = self.survey(after.as_ref(), NAMES, Retries::Once).await?;
             after = page.next;
             if after.is_none() {
                 break;
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     async fn clear_all(&self, at: &Partition) {
-        while let Ok(left) = self.clear(at, 16, Patience::Once).await {
+        while let Ok(left) = self.clear(at, 16, Retries::Once).await {
             if !left {
                 locked(&self.trash).remove(at);
                 // That may have been the last of it.
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     /// Frees what was set aside, in at most `calls` calls, and returns whether there is more.
-    pub(super) async fn clear(&self, at: &Partition, calls: u32, patience: Patience) -> Result<bool> {
+    pub(super) async fn clear(&self, at: &Partition, calls: u32, patience: Retries) -> Result<bool> {
         for _ in 0..calls {
             let arguments = Fields::new().with("max", CHUNK);
             let asked = self.ask_within(at, Script::Sweep, arguments, patience).await;

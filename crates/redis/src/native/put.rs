@@ -8,23 +8,23 @@ use dwell_model::{DEFAULT_PRIORITY, Invalid, Limits, MessageId, Number, QueueNam
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::{
     FRESH_BODY, Partition, block_of, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
     place_in_block,
 };
 use super::message::{attempt_number, id, instant, packed_headers};
-use super::pack::{Beside, Fields, Pack, Reply};
-use super::partition::{BODIES, Fault, foreign_item, refused_instant, share, unreadable, when};
+use super::pack::{Beside, Fields, Pack, PackReply};
+use super::partition::{BODIES, NoAnswer, foreign_item, refused_instant, share, unreadable, when};
 use super::scripts::Script;
 
-/// The maximum number of messages that one script puts, of at most [`BODIES`] bytes; [`fresh`](Item::is_fresh) ones
+/// The maximum number of messages that one script puts, of at most [`BODIES`] bytes; [`fresh`](PutItem::is_fresh) ones
 /// may be more.
 const CHUNK: usize = 28;
 const CHUNK_FRESH: usize = 128;
 
 /// How a try to put ended.
-enum Outcome {
+enum PutState {
     Answered(Result<PutAnswer>),
     /// Its number is in use by another message, in a partition that has seen numbers up to this one, if it reports
     /// that.
@@ -32,14 +32,14 @@ enum Outcome {
 }
 
 /// A message to be put.
-struct Item {
+struct PutItem {
     put: Put,
     number: u64,
     /// Why every store would refuse it.
     invalid: Option<Invalid>,
 }
 
-impl Item {
+impl PutItem {
     /// Whether it has only a short body and an instant. Such messages are put together, in a record of the shortest
     /// form.
     fn is_fresh(&self) -> bool {
@@ -63,7 +63,7 @@ impl Inner {
         let item = |(put, number): (Put, u64)| {
             let invalid = self.limits.check_body(put.body.len()).err();
             let invalid = invalid.or_else(|| put.lease_ms.and_then(|ms| Setting::LeaseMs(ms).check().err()));
-            Item { put, number, invalid }
+            PutItem { put, number, invalid }
         };
         let mut items: Vec<_> = puts.into_iter().zip(numbers).map(item).collect();
         let mut answers: Vec<Option<Result<PutAnswer>>> = vec![None; items.len()];
@@ -99,16 +99,16 @@ impl Inner {
                         Ok(outcomes) => {
                             for (index, outcome) in chunk.iter().zip(outcomes) {
                                 match outcome {
-                                    Outcome::Answered(answer) => answers[*index] = Some(answer),
-                                    Outcome::Renumber(seen) => {
+                                    PutState::Answered(answer) => answers[*index] = Some(answer),
+                                    PutState::Renumber(seen) => {
                                         highest = seen.max(highest);
                                         renumber.push(*index);
                                     }
                                 }
                             }
                         }
-                        Err(Fault::Spread) => break,
-                        Err(Fault::Failed(error)) => {
+                        Err(NoAnswer::Spread) => break,
+                        Err(NoAnswer::Failed(error)) => {
                             chunk.iter().for_each(|index| answers[*index] = Some(Err(error.clone())));
                         }
                     }
@@ -145,17 +145,17 @@ impl Inner {
         &self,
         at: &Partition,
         spread: u16,
-        items: Vec<&Item>,
-    ) -> std::result::Result<Vec<Outcome>, Fault> {
+        items: Vec<&PutItem>,
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
             let mut outcomes = Vec::with_capacity(items.len());
             for item in items {
                 match self.put_under_token(at, spread, item).await {
                     Ok(outcome) => outcomes.push(outcome),
-                    Err(Fault::Failed(error)) => outcomes.push(Outcome::Answered(Err(error))),
+                    Err(NoAnswer::Failed(error)) => outcomes.push(PutState::Answered(Err(error))),
                     // What was put stays put; the rest go where they belong by now.
-                    Err(Fault::Spread) if !outcomes.is_empty() => break,
-                    Err(Fault::Spread) => return Err(Fault::Spread),
+                    Err(NoAnswer::Spread) if !outcomes.is_empty() => break,
+                    Err(NoAnswer::Spread) => return Err(NoAnswer::Spread),
                 }
             }
             return Ok(outcomes);
@@ -174,8 +174,8 @@ impl Inner {
         &self,
         at: &Partition,
         spread: u16,
-        item: &Item,
-    ) -> std::result::Result<Outcome, Fault> {
+        item: &PutItem,
+    ) -> std::result::Result<PutState, NoAnswer> {
         let (Some(token), Some(_)) = (&item.put.token, &item.put.key) else {
             let mut outcomes = self.put_there(at, spread, &[item]).await?;
             return outcomes.pop().ok_or_else(|| unreadable(&at.queue).into());
@@ -194,7 +194,7 @@ impl Inner {
         }
         let outcome = self.put_there(at, spread, &[item]).await?.pop();
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
-        if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
+        if let (true, PutState::Answered(Ok(answer))) = (home != *at, &outcome) {
             let told = Fields::new().with("t", token.as_str()).with("g", digest(&item.put));
             let told = told.with("r", packed_answer(answer));
             let told = Fields::new().with("items", vec![told]).flag("past", true);
@@ -208,8 +208,8 @@ impl Inner {
         &self,
         at: &Partition,
         spread: u16,
-        items: &[&Item],
-    ) -> std::result::Result<Vec<Outcome>, Fault> {
+        items: &[&PutItem],
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let numbers: Vec<_> = items.iter().map(|item| item.number).collect();
         self.enter_blocks(at, &numbers).await?;
         let fields = match items.iter().all(|item| item.is_fresh()) {
@@ -230,9 +230,9 @@ impl Inner {
         &self,
         at: &Partition,
         spread: u16,
-        items: &[&Item],
+        items: &[&PutItem],
         past: &[u16],
-    ) -> std::result::Result<Vec<Outcome>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let mut homes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
             let Some(token) = &item.put.token else { continue };
@@ -243,7 +243,7 @@ impl Inner {
                 }
             }
         }
-        let mut outcomes: Vec<Option<Outcome>> = items.iter().map(|_| None).collect();
+        let mut outcomes: Vec<Option<PutState>> = items.iter().map(|_| None).collect();
         for (home, indexes) in homes {
             let puts = indexes.iter().map(|index| &items[*index].put).filter(|put| put.token.is_some());
             let digests: Vec<_> = puts.clone().map(digest).collect();
@@ -274,12 +274,12 @@ impl Inner {
     fn outcomes(
         &self,
         at: &Partition,
-        items: &[&Item],
-        reply: &Reply,
+        items: &[&PutItem],
+        reply: &PackReply,
         now: Timestamp,
-    ) -> std::result::Result<Vec<Outcome>, Fault> {
+    ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         if reply.get("all").uint() == Some(items.len() as u64) {
-            let outcomes = items.iter().map(|item| self.outcome(at, item, &Reply::Bool(true), now));
+            let outcomes = items.iter().map(|item| self.outcome(at, item, &PackReply::Bool(true), now));
             return Ok(outcomes.collect());
         }
         let replies = reply.get("items").items();
@@ -296,7 +296,7 @@ impl Inner {
         at: &Partition,
         spread: u16,
         items: Fields,
-    ) -> std::result::Result<(Reply, Timestamp), Fault> {
+    ) -> std::result::Result<(PackReply, Timestamp), NoAnswer> {
         let tokens = share(self.limits.put_tokens_per_queue, spread);
         let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
@@ -305,7 +305,7 @@ impl Inner {
         loop {
             let fields_now = fields.clone();
             let answered =
-                self.on_lane(lane.as_ref(), at, spread, Script::Put, fields_now, Patience::Usual).await?;
+                self.on_lane(lane.as_ref(), at, spread, Script::Put, fields_now, Retries::Usual).await?;
             if answered.reply.get("enter").is_set() {
                 if entered == 16 {
                     let reason =
@@ -331,7 +331,7 @@ impl Inner {
     }
 
     /// The number of messages that are pending in the other partitions of a queue.
-    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, Fault> {
+    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, NoAnswer> {
         let mut pending = 0;
         for other in Partition::all(&at.queue, spread) {
             if other == *at {
@@ -343,19 +343,19 @@ impl Inner {
         Ok(pending)
     }
 
-    fn outcome(&self, at: &Partition, item: &Item, reply: &Reply, now: Timestamp) -> Outcome {
+    fn outcome(&self, at: &Partition, item: &PutItem, reply: &PackReply, now: Timestamp) -> PutState {
         if reply.at(0).text() == Some("number") {
-            return Outcome::Renumber(reply.at(1).uint().unwrap_or(0));
+            return PutState::Renumber(reply.at(1).uint().unwrap_or(0));
         }
         let answer = match reply {
-            Reply::Bool(true) | Reply::Int(_) | Reply::Float(_) => created(at, item, reply),
+            PackReply::Bool(true) | PackReply::Int(_) | PackReply::Float(_) => created(at, item, reply),
             _ => answer(item, reply, now, &self.limits),
         };
-        Outcome::Answered(answer.unwrap_or_else(|| Err(unreadable(&item.put.queue))))
+        PutState::Answered(answer.unwrap_or_else(|| Err(unreadable(&item.put.queue))))
     }
 }
 
-fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
+fn chunks(items: &[PutItem], indexes: &[usize]) -> Vec<Vec<usize>> {
     let mut chunks: Vec<Vec<usize>> = Vec::new();
     let (mut bytes, mut most) = (0, 0);
     for index in indexes {
@@ -377,9 +377,9 @@ fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
     chunks
 }
 
-/// The script's arguments for items that are all [`fresh`](Item::is_fresh): what it stores, as far as it is known
+/// The script's arguments for items that are all [`fresh`](PutItem::is_fresh): what it stores, as far as it is known
 /// here.
-fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
+fn packed_fresh(items: &[&PutItem], shard: u16) -> Fields {
     let bodies: usize = items.iter().map(|item| item.put.body.len()).sum();
     let (mut bytes, mut ends) =
         (Vec::with_capacity(bodies + items.len() * 30), Vec::with_capacity(2 * items.len()));
@@ -430,12 +430,12 @@ fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
 }
 
 /// Adds the lowest and the highest of their numbers.
-fn with_numbers(fields: Fields, items: &[&Item]) -> Fields {
+fn with_numbers(fields: Fields, items: &[&PutItem]) -> Fields {
     let numbers = items.iter().map(|item| item.number);
     fields.maybe("least", numbers.clone().min()).maybe("most", numbers.max())
 }
 
-fn packed(item: &Item) -> Pack {
+fn packed(item: &PutItem) -> Pack {
     let put = &item.put;
     let token = put.token.as_ref();
     let fields =
@@ -467,7 +467,7 @@ fn digest(put: &Put) -> Pack {
 }
 
 /// Whether a token is known: by the answer to its put, or as the token of another put.
-fn is_known(known: &Reply) -> bool {
+fn is_known(known: &PackReply) -> bool {
     matches!(known.at(0).text(), Some("ok" | "mismatch"))
 }
 
@@ -484,9 +484,9 @@ fn packed_answer(answer: &PutAnswer) -> Pack {
 }
 
 /// Reads the answer to a message that was put in the shortest form: its instant, where only the script knew it.
-fn created(at: &Partition, item: &Item, reply: &Reply) -> Option<Result<PutAnswer>> {
+fn created(at: &Partition, item: &PutItem, reply: &PackReply) -> Option<Result<PutAnswer>> {
     let due = match (item.put.when, reply) {
-        (When::At(due), Reply::Bool(true)) => due,
+        (When::At(due), PackReply::Bool(true)) => due,
         (_, reply) => instant(reply)?,
     };
     let id = id_of(&id_put_with(due, at.index, item.number))?;
@@ -495,7 +495,7 @@ fn created(at: &Partition, item: &Item, reply: &Reply) -> Option<Result<PutAnswe
 }
 
 /// Reads the answer to one put; `None` if it is in no form of ours.
-fn answer(item: &Item, reply: &Reply, now: Timestamp, limits: &Limits) -> Option<Result<PutAnswer>> {
+fn answer(item: &PutItem, reply: &PackReply, now: Timestamp, limits: &Limits) -> Option<Result<PutAnswer>> {
     let queue = || item.put.queue.clone();
     Some(match reply.at(0).text()? {
         "ok" => {

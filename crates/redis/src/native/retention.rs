@@ -9,11 +9,11 @@
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::Retries;
 use super::layout::Partition;
 use super::pack::Fields;
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
 
 /// The maximum number of partitions that are processed at a time.
 const SIDE_BY_SIDE: usize = 4;
@@ -28,7 +28,7 @@ impl Inner {
     }
 
     async fn retain_in(&self, at: &Partition) {
-        while let Ok(answered) = self.ask_within(at, Script::Retain, Fields::new(), Patience::Once).await {
+        while let Ok(answered) = self.ask_within(at, Script::Retain, Fields::new(), Retries::Once).await {
             if !answered.reply.get("retain").is_set() {
                 locked(&self.retaining).remove(at);
                 if answered.reply.get("bare").is_set() {

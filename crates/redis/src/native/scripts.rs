@@ -49,7 +49,7 @@ const RECORD: &str = include_str!("lua/record.lua");
 const PLACE: &str = include_str!("lua/place.lua");
 const TIME: &str = include_str!("lua/time.lua");
 const HEAD: &str = include_str!("lua/head.lua");
-const TOKEN: &str = include_str!("lua/token.lua");
+const TOKEN: &str = include_str!("lua/idempotency.lua");
 const BACKOFF: &str = include_str!("lua/backoff.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
@@ -107,7 +107,7 @@ impl Script {
             Script::Sweep => include_str!("lua/sweep.lua"),
             Script::Retain => include_str!("lua/retain.lua"),
             Script::Retire => include_str!("lua/retire.lua"),
-            Script::Unbind => include_str!("lua/unbind.lua"),
+            Script::Unbind => include_str!("lua/end_session.lua"),
             Script::Unwait => include_str!("lua/unwait.lua"),
             Script::Holds => include_str!("lua/holds.lua"),
             Script::Enter => include_str!("lua/enter.lua"),
@@ -116,7 +116,7 @@ impl Script {
             Script::Names => include_str!("lua/names.lua"),
             Script::Blocks => include_str!("lua/blocks.lua"),
             Script::Hello => include_str!("lua/hello.lua"),
-            Script::Bound => include_str!("lua/bound.lua"),
+            Script::Bound => include_str!("lua/session.lua"),
             Script::Unused => include_str!("lua/unused.lua"),
             Script::OldBlocks => include_str!("lua/old_blocks.lua"),
             Script::LeaveBlock => include_str!("lua/leave_block.lua"),
@@ -190,10 +190,10 @@ impl Script {
 }
 
 /// All scripts over one prelude.
-pub(super) struct Scripts(Vec<Text>);
+pub(super) struct Scripts(Vec<ScriptText>);
 
 /// The full text of a script, and the hash that identifies it on the server.
-struct Text {
+struct ScriptText {
     hash: String,
     text: String,
 }
@@ -210,7 +210,7 @@ impl Scripts {
     fn over(prelude: &str) -> Scripts {
         let text = |script: &Script| {
             let text = script.text(prelude);
-            Text { hash: redis::Script::new(&text).get_hash().to_owned(), text }
+            ScriptText { hash: redis::Script::new(&text).get_hash().to_owned(), text }
         };
         Scripts(Script::ALL.iter().map(text).collect())
     }

@@ -10,7 +10,7 @@ use dwell_model::{
 };
 
 use super::message::{attempt_limit, attempt_number};
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 
 const RUNNING: i64 = 0;
 const INDEFINITE: i64 = -1;
@@ -40,7 +40,7 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
 }
 
 /// Encodes a queue's own settings, with the stored ones that this version does not know.
-pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, Reply)]) -> Option<Vec<u8>> {
+pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, PackReply)]) -> Option<Vec<u8>> {
     if unknown.is_empty() {
         return (!own.is_empty()).then(|| packed(own.iter()).encoded());
     }
@@ -50,8 +50,8 @@ pub(super) fn stored(own: &OwnSettings, unknown: &[(Bytes, Reply)]) -> Option<Ve
 }
 
 /// The stored settings of a queue that this version does not know.
-pub(super) fn unknown(stored: &Reply) -> Vec<(Bytes, Reply)> {
-    let Some(Reply::Map(fields)) = stored.bytes().and_then(Reply::decode) else { return Vec::new() };
+pub(super) fn unknown(stored: &PackReply) -> Vec<(Bytes, PackReply)> {
+    let Some(PackReply::Map(fields)) = stored.bytes().and_then(PackReply::decode) else { return Vec::new() };
     let is_known = |field: &Bytes| SettingName::ALL.into_iter().any(|name| field == field_of(name));
     fields.into_iter().filter(|(field, _)| !is_known(field)).collect()
 }
@@ -111,12 +111,12 @@ fn fields<'a>(settings: impl Iterator<Item = &'a Setting>) -> Fields {
 }
 
 /// Reads the stored settings, as of now; `None` if they are in no form of ours.
-pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Option<OwnSettings> {
+pub(super) fn read(stored: &PackReply, now: Timestamp, defaults: &Settings) -> Option<OwnSettings> {
     let mut own = OwnSettings::default();
     let Some(bytes) = stored.bytes() else { return Some(own) };
-    let table = Reply::decode(bytes)?;
+    let table = PackReply::decode(bytes)?;
     for name in SettingName::ALL {
-        let value = Some(table.get(field_of(name))).filter(|value| **value != Reply::Nil);
+        let value = Some(table.get(field_of(name))).filter(|value| **value != PackReply::Nil);
         let setting = match name {
             SettingName::Lease => value.map(|value| value.uint().map(Setting::LeaseMs)),
             SettingName::MaxAttempts => {
@@ -126,7 +126,7 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
             SettingName::MaxPending => value.map(|value| value.uint().map(Setting::MaxPending)),
             SettingName::Pause => value.map(|value| pause(value).map(Setting::Pause)),
             SettingName::Levels => value.map(|value| {
-                value.items().iter().map(Reply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
+                value.items().iter().map(PackReply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
             }),
             SettingName::Spread => value.map(|value| value.uint()?.try_into().ok().map(Setting::Spread)),
             SettingName::TokenTtl => value.map(|value| value.uint().map(Setting::TokenMs)),
@@ -167,7 +167,7 @@ fn lapse_number(from: LapseBackoff) -> u64 {
     }
 }
 
-fn backoff(table: &Reply) -> Option<Backoff> {
+fn backoff(table: &PackReply) -> Option<Backoff> {
     Some(Backoff {
         base_ms: table.get("base").uint()?,
         factor_percent: table.get("factor").uint()?.try_into().ok()?,
@@ -176,7 +176,7 @@ fn backoff(table: &Reply) -> Option<Backoff> {
     })
 }
 
-fn pause(value: &Reply) -> Option<Pause> {
+fn pause(value: &PackReply) -> Option<Pause> {
     match value.int()? {
         RUNNING => Some(Pause::Running),
         INDEFINITE => Some(Pause::Indefinite),
@@ -211,7 +211,7 @@ mod tests {
         for setting in all {
             let mut own = OwnSettings::default();
             own.change(SettingChange::Set(setting));
-            let stored = Reply::Bytes(stored(&own, &[]).expect("it has one").into());
+            let stored = PackReply::Bytes(stored(&own, &[]).expect("it has one").into());
             assert!(unknown(&stored).is_empty());
             assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own));
         }
@@ -219,16 +219,19 @@ mod tests {
 
     #[test]
     fn what_this_version_does_not_know_is_stored_again_as_it_was() {
-        let deep = Reply::Map(vec![
-            ("n".into(), Reply::Int(-7)),
-            ("few".into(), Reply::Array(vec![Reply::Float(2.5), Reply::Nil, Reply::Bool(true)])),
+        let deep = PackReply::Map(vec![
+            ("n".into(), PackReply::Int(-7)),
+            (
+                "few".into(),
+                PackReply::Array(vec![PackReply::Float(2.5), PackReply::Nil, PackReply::Bool(true)]),
+            ),
         ]);
-        let later: Vec<(Bytes, Reply)> =
-            vec![("later".into(), deep), ("much later".into(), Reply::Bytes("x".into()))];
+        let later: Vec<(Bytes, PackReply)> =
+            vec![("later".into(), deep), ("much later".into(), PackReply::Bytes("x".into()))];
         let mut own = OwnSettings::default();
         for setting in [None, Some(Setting::MaxPending(5))] {
             setting.into_iter().for_each(|setting| own.change(SettingChange::Set(setting)));
-            let stored = Reply::Bytes(stored(&own, &later).expect("there is something").into());
+            let stored = PackReply::Bytes(stored(&own, &later).expect("there is something").into());
             assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own.clone()));
             assert_eq!(unknown(&stored), later);
         }
@@ -237,9 +240,10 @@ mod tests {
     /// Each call of a script has all of them as arguments.
     #[test]
     fn defaults_of_settings_that_nobody_has_changed_cost_no_byte() {
-        let table = Reply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
+        let table =
+            PackReply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
         for name in ["pending", "dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"] {
-            assert_eq!(*table.get(name), Reply::Nil, "{name}");
+            assert_eq!(*table.get(name), PackReply::Nil, "{name}");
         }
     }
 }

@@ -9,10 +9,10 @@ use futures_util::future::join_all;
 use super::Inner;
 use super::layout::{Partition, id_bytes};
 use super::message::{instant, reason};
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Pack, PackReply};
 use super::partition::{foreign_item, out_of_range, spreading, unreadable};
+use super::script_call::random;
 use super::scripts::Script;
-use super::wire::random;
 
 /// The maximum number of leases that one script ends; acks alone may be more.
 const CHUNK: usize = 40;
@@ -160,8 +160,8 @@ fn packed(settle: &Settle) -> Pack {
     .into()
 }
 
-fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settled>> {
-    if *reply == Reply::Bool(true) {
+fn answer(settle: &Settle, reply: &PackReply, now: Timestamp) -> Option<Result<Settled>> {
+    if *reply == PackReply::Bool(true) {
         return Some(Ok(Settled::Gone));
     }
     Some(match reply.at(0).text()? {
@@ -180,7 +180,7 @@ fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settl
 }
 
 /// The state of a message whose lease was settled, or ended.
-pub(super) fn settled(reply: &Reply) -> Option<Settled> {
+pub(super) fn settled(reply: &PackReply) -> Option<Settled> {
     Some(match reply.at(0).text()? {
         "gone" => Settled::Gone,
         "ready" => Settled::Ready,

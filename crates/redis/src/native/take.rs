@@ -13,13 +13,13 @@ use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
-use super::inspect::{NAMES, Pace, Patience, QUEUE, late};
+use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, late};
 use super::layout::{Partition, id_bytes};
-use super::message::{Shown, held, id, instant, shown};
-use super::pack::{Fields, Reply};
-use super::partition::{Answered, Fault, share, spreading, unreadable};
+use super::message::{ScriptMessage, held, id, instant, shown};
+use super::pack::{Fields, PackReply};
+use super::partition::{NoAnswer, PartitionAnswer, share, spreading, unreadable};
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
 
 /// The maximum number of messages that one script hands out.
 const CHUNK: usize = 128;
@@ -48,7 +48,7 @@ const ROOM_AGAIN_MS: i64 = 1_000;
 
 /// The number of leased messages in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
-pub(super) struct Leased {
+pub(super) struct LeaseCount {
     /// The last count, plus what this process has done since; `None` before the first count.
     known: Option<i64>,
     /// Leases that takes under way may be granted.
@@ -64,7 +64,7 @@ pub(super) struct Leased {
 }
 
 /// The number of leases, as far as queues have answered.
-struct Counted {
+struct QueueLeaseCount {
     of_each: HashMap<QueueName, (u64, u64)>,
     queues: u64,
     /// All queues have answered.
@@ -73,7 +73,7 @@ struct Counted {
 
 /// The outcome of a take.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct TakeResult {
     pub(super) deliveries: Vec<Delivery>,
     /// When there may be more, if nothing happens before; and the server's clock at the reply.
     pub(super) next: Option<(Timestamp, Timestamp)>,
@@ -85,14 +85,14 @@ pub(super) struct Taken {
 
 /// Queues that have messages for takes that wait here but may grant no lease, in order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct HeldUp {
+pub(super) struct CappedQueues {
     order: VecDeque<QueueName>,
     names: HashSet<QueueName>,
     /// How many times leases have ended here.
     pub(super) ended: u64,
 }
 
-impl HeldUp {
+impl CappedQueues {
     fn add(&mut self, queue: &QueueName) {
         if self.names.insert(queue.clone()) {
             self.order.push_back(queue.clone());
@@ -101,7 +101,7 @@ impl HeldUp {
 }
 
 /// A message that could be handed out.
-struct Head {
+struct HeadMessage {
     priority: u32,
     due: Timestamp,
     id: MessageId,
@@ -134,7 +134,7 @@ impl Inner {
 
     /// Hands out what is due now. `waits` says that the take would wait for more; such a take is not refused for lack
     /// of leases.
-    pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<Taken> {
+    pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<TakeResult> {
         let ended = locked(&self.held_up).ended;
         let mut taken = self.take_some(take, waits).await?;
         if let (Some(limit), true) = (taken.cap, taken.deliveries.is_empty()) {
@@ -147,15 +147,15 @@ impl Inner {
         Ok(taken)
     }
 
-    async fn take_some(&self, take: &Take, waits: bool) -> Result<Taken> {
+    async fn take_some(&self, take: &Take, waits: bool) -> Result<TakeResult> {
         self.check_take(take)?;
         let mut named = HashSet::new();
         let queues: Vec<_> = take.queues.iter().filter(|queue| named.insert(*queue)).collect();
         let max = take.max.min(self.limits.batch);
         if queues.is_empty() || max == 0 {
-            return Ok(Taken::default());
+            return Ok(TakeResult::default());
         }
-        let mut taken = Taken::default();
+        let mut taken = TakeResult::default();
         let mut bytes_left = take.max_bytes;
         // Scripts do not count headers, so a round may exceed the limit by them: no other round follows then.
         let mut headers: usize = 0;
@@ -171,13 +171,13 @@ impl Inner {
                 .await
             {
                 Ok(round) => round,
-                Err(Fault::Spread) => {
+                Err(NoAnswer::Spread) => {
                     learnt += 1;
                     continue;
                 }
                 // What was handed out is returned.
-                Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
-                Err(Fault::Failed(error)) => return Err(error),
+                Err(NoAnswer::Failed(_)) if !taken.deliveries.is_empty() => break,
+                Err(NoAnswer::Failed(error)) => return Err(error),
             };
             // A repeated call returns its first answer: if that had found nothing, it may only report that there is
             // something by now.
@@ -211,7 +211,7 @@ impl Inner {
         bytes: Option<usize>,
         some: bool,
         waits: bool,
-    ) -> std::result::Result<Taken, Fault> {
+    ) -> std::result::Result<TakeResult, NoAnswer> {
         let room = self.reserve(wanted).await;
         let round = self.round_within(take, queues, (room, wanted), bytes, some, waits).await;
         let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
@@ -227,7 +227,7 @@ impl Inner {
         bytes: Option<usize>,
         some: bool,
         waits: bool,
-    ) -> std::result::Result<Taken, Fault> {
+    ) -> std::result::Result<TakeResult, NoAnswer> {
         let places = queues.iter().flat_map(|queue| {
             let spread = self.spread(queue);
             Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
@@ -249,14 +249,14 @@ impl Inner {
             if next.is_some() || !deliveries.is_empty() {
                 self.note_used(&at.queue);
             }
-            return Ok(Taken { deliveries, next, cap, on });
+            return Ok(TakeResult { deliveries, next, cap, on });
         }
         // With several queues, one that is out of order does not hold up the others: it is waited for only where they
         // have nothing.
-        let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
+        let mut peeks: Vec<Option<PartitionAnswer>> = places.iter().map(|_| None).collect();
         let mut failed = None;
-        let several = [Patience::Once, Patience::Usual];
-        let pace = Pace::new();
+        let several = [Retries::Once, Retries::Usual];
+        let pace = ScriptLimit::new();
         for patience in if queues.len() > 1 { &several[..] } else { &several[1..] } {
             let asked = places.iter().zip(&peeks).filter(|(_, peek)| peek.is_none());
             let asked = asked.map(|((at, spread), _)| {
@@ -266,10 +266,10 @@ impl Inner {
                     let asked = self.on_within(at, *spread, Script::Take, arguments, *patience);
                     match patience {
                         // A node that does not answer does not hold up the messages of the others.
-                        Patience::Once => tokio::time::timeout(QUEUE, asked)
+                        Retries::Once => tokio::time::timeout(QUEUE, asked)
                             .await
                             .unwrap_or_else(|_| Err(late(at.queue.as_str()).into())),
-                        Patience::Usual | Patience::Brief => asked.await,
+                        Retries::Usual | Retries::Brief => asked.await,
                     }
                 };
                 pace.with(1, asked)
@@ -279,18 +279,18 @@ impl Inner {
             for (peek, answered) in peeks.iter_mut().filter(|peek| peek.is_none()).zip(asked) {
                 match answered {
                     Ok(answered) => *peek = Some(answered),
-                    Err(Fault::Failed(error)) if queues.len() > 1 => failed = Some(error),
+                    Err(NoAnswer::Failed(error)) if queues.len() > 1 => failed = Some(error),
                     Err(fault) => return Err(fault),
                 }
             }
-            let has_heads = |peek: &Answered| !peek.reply.get("ids").items().is_empty();
+            let has_heads = |peek: &PartitionAnswer| !peek.reply.get("ids").items().is_empty();
             if failed.is_none() || peeks.iter().flatten().any(has_heads) {
                 break;
             }
         }
         if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
             // There is more room than before: start again.
-            return Err(Fault::Spread);
+            return Err(NoAnswer::Spread);
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
@@ -314,16 +314,16 @@ impl Inner {
         if room == 0 && !heads.is_empty() {
             let now = peeks.iter().flatten().map(|peek| peek.now).next();
             let next = now.map(|now| (later(now, ROOM_AGAIN_MS), now));
-            return Ok(Taken { next, cap: Some(self.limits.leased), ..Taken::default() });
+            return Ok(TakeResult { next, cap: Some(self.limits.leased), ..TakeResult::default() });
         }
         if heads.is_empty() {
-            return Ok(Taken { next: soonest, cap, ..Taken::default() });
+            return Ok(TakeResult { next: soonest, cap, ..TakeResult::default() });
         }
         if queues.len() == 1 {
             // Partitions take turns for messages that are due at the same instant, and each take begins with another
             // one.
             let turn = self.takes.load(Ordering::Relaxed) as usize;
-            let place = |head: &Head| head.partition.wrapping_add(turn) % places.len();
+            let place = |head: &HeadMessage| head.partition.wrapping_add(turn) % places.len();
             heads.sort_by_key(|head| (head.priority, head.due, head.rank, place(head)));
         } else {
             heads.sort_by_key(|head| (head.priority, head.due, head.id));
@@ -372,11 +372,11 @@ impl Inner {
             let standing = &delivery.message.standing;
             (standing.priority, standing.due, delivery.message.id)
         });
-        Ok(Taken { deliveries: all, next: soonest, cap, on })
+        Ok(TakeResult { deliveries: all, next: soonest, cap, on })
     }
 
     /// When there may be more, by a script's reply, and its clock.
-    pub(super) fn next(&self, answered: &Answered) -> Option<(Timestamp, Timestamp)> {
+    pub(super) fn next(&self, answered: &PartitionAnswer) -> Option<(Timestamp, Timestamp)> {
         let now = answered.now;
         let next = instant(answered.reply.get("next"))?;
         let is_full = answered.reply.get("full").is_set() || answered.reply.get("capped").is_set();
@@ -458,7 +458,7 @@ impl Inner {
     async fn reserve(&self, wanted: usize) -> usize {
         let limit = i64::try_from(self.limits.leased).unwrap_or(i64::MAX);
         let wanted_leases = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let free = |leased: &Leased| limit - leased.known.unwrap_or(limit) - leased.reserved;
+        let free = |leased: &LeaseCount| limit - leased.known.unwrap_or(limit) - leased.reserved;
         let mut leased = self.leased.lock().await;
         let ended = self.ended.swap(0, Ordering::Relaxed);
         if let Some(known) = &mut leased.known {
@@ -495,13 +495,13 @@ impl Inner {
     ///
     /// One that does not answer keeps its last count for some minutes. One with foreign data under its keys counts as
     /// having none: its error must not hold up the messages of the others.
-    async fn count(&self, before: HashMap<QueueName, (u64, u64)>) -> Counted {
+    async fn count(&self, before: HashMap<QueueName, (u64, u64)>) -> QueueLeaseCount {
         let began_ms = self.wire.mono_ms();
         let (mut of_each, mut queues, mut is_whole, mut after) = (HashMap::new(), 0_u64, true, None);
         let kept = |of: &(u64, u64)| began_ms.saturating_sub(of.1) < LAST_COUNT_MS;
         loop {
             let left_ms = COUNT_MS.saturating_sub(self.wire.mono_ms() - began_ms);
-            let page = self.survey(after.as_ref(), NAMES, Patience::Once);
+            let page = self.survey(after.as_ref(), NAMES, Retries::Once);
             let page = tokio::time::timeout(Duration::from_millis(left_ms), page).await;
             let Ok(Ok(page)) = page else {
                 is_whole = false;
@@ -524,17 +524,17 @@ impl Inner {
                 break;
             }
         }
-        Counted { of_each, queues, is_whole }
+        QueueLeaseCount { of_each, queues, is_whole }
     }
 
-    fn note_counted(&self, leased: &mut Leased, counted: Counted, meanwhile: u64) {
+    fn note_counted(&self, leased: &mut LeaseCount, counted: QueueLeaseCount, meanwhile: u64) {
         // Leases that ended meanwhile were counted or not: if not, the next count corrects it.
         {
             let _held_up = locked(&self.held_up);
             self.lease_counts.fetch_add(1, Ordering::SeqCst);
             self.ended.store(0, Ordering::Relaxed);
         }
-        let Counted { of_each, queues, is_whole } = counted;
+        let QueueLeaseCount { of_each, queues, is_whole } = counted;
         let sum = of_each.values().fold(meanwhile, |sum, (leased, _)| sum.saturating_add(*leased));
         let now_ms = self.wire.mono_ms();
         leased.known = Some(i64::try_from(sum).unwrap_or(i64::MAX));
@@ -568,7 +568,7 @@ impl Inner {
                 self.ended.fetch_add(ended, Ordering::Relaxed);
             }
             held_up.ended += ended;
-            let HeldUp { order, names, .. } = &mut *held_up;
+            let CappedQueues { order, names, .. } = &mut *held_up;
             let own = names.remove(queue).then(|| queue.clone());
             let others = std::iter::from_fn(|| {
                 let next = order.pop_front()?;
@@ -596,8 +596,8 @@ fn later(now: Timestamp, ms: i64) -> Timestamp {
     now.saturating_after(ms.unsigned_abs())
 }
 
-fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<Head> {
-    Some(Head {
+fn head(named: &PackReply, item: &PackReply, partition: usize, rank: usize) -> Option<HeadMessage> {
+    Some(HeadMessage {
         id: id(named)?,
         priority: item.at(0).uint()?.try_into().ok()?,
         due: instant(item.at(1))?,
@@ -607,7 +607,7 @@ fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<He
     })
 }
 
-fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
+fn deliveries(queue: &QueueName, answered: &PartitionAnswer) -> Result<Vec<Delivery>> {
     let items = answered.reply.get("items").items();
     let (mut deliveries, mut unread) = (Vec::with_capacity(items.len()), None);
     for item in items {
@@ -624,7 +624,7 @@ fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
     }
 }
 
-fn delivered(queue: &QueueName, shown: Shown, now: Timestamp) -> Result<Delivery> {
+fn delivered(queue: &QueueName, shown: ScriptMessage, now: Timestamp) -> Result<Delivery> {
     let message = shown.message;
     let State::Leased(lease) = message.standing.state else { return Err(unreadable(queue)) };
     let ready_since =

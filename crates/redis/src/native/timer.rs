@@ -11,7 +11,7 @@ use dwell_model::Wake;
 use dwell_time::{Clock, Notifier, Sleeper};
 use tokio::sync::oneshot;
 
-use super::wire::locked;
+use super::script_call::locked;
 
 /// Instants on the monotonic clock, and the sleepers that wait for them.
 pub(super) struct Timer {

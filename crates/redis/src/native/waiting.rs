@@ -40,16 +40,16 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
-use super::inspect::{Pace, Patience};
+use super::give_backs::GiveBacks;
+use super::inspect::{Retries, ScriptLimit};
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Fault, share};
-use super::returns::Returns;
+use super::partition::{NoAnswer, share};
+use super::script_call::locked;
 use super::scripts::Script;
 use super::timer::Sleep;
-use super::wire::locked;
 use abandoned::{ServeGuard, give_up};
-use askers::Askers;
+use askers::QueuePollers;
 
 pub(super) use abandoned::{AskGuard, runtime_gone};
 
@@ -70,34 +70,34 @@ const OTHERS: Duration = Duration::from_millis(5);
 /// others no longer.
 const BEHIND: Duration = Duration::from_secs(2);
 
-type Answer = Result<Vec<Delivery>>;
+type TakeAnswer = Result<Vec<Delivery>>;
 
 /// All waiting takes of this process.
 #[derive(Default)]
-pub(super) struct Waiters(Mutex<Waits>);
+pub(super) struct WaitingTakes(Mutex<WaitingState>);
 
 #[derive(Default)]
-struct Waits {
+struct WaitingState {
     closed: bool,
     next_turn: u64,
-    takes: BTreeMap<u64, Waiting>,
-    queues: HashMap<QueueName, Watched>,
-    askers: Askers,
+    takes: BTreeMap<u64, WaitingTake>,
+    queues: HashMap<QueueName, WatchedQueue>,
+    askers: QueuePollers,
 }
 
 /// A take that waits.
 #[derive(Clone)]
-struct Waiting {
+struct WaitingTake {
     take: Arc<Take>,
     queues: Arc<[QueueName]>,
     ticket: Arc<Ticket>,
 }
 
 /// A queue that is waited on: it is asked for as long as it is here.
-struct Watched {
+struct WatchedQueue {
     turns: BTreeSet<u64>,
     notify: Arc<Notify>,
-    look: Arc<Mutex<Look>>,
+    look: Arc<Mutex<Probe>>,
     /// Whether an asker asks for it.
     asked: bool,
     /// A take has found something when it asked by itself, and none has found nothing since.
@@ -107,7 +107,7 @@ struct Watched {
 }
 
 /// Whether a take that has just arrived asks by itself.
-enum Place {
+enum AskRole {
     Asks,
     /// Others wait before it.
     InLine,
@@ -117,7 +117,7 @@ enum Place {
 
 /// The state of an asker that checks whether there is something, without any take.
 #[derive(Default)]
-struct Look {
+struct Probe {
     under_way: bool,
     /// The last take that waited here has gone meanwhile: the look may still leave a note in Redis, which must be
     /// removed afterwards.
@@ -144,10 +144,10 @@ struct Serving {
     /// The task that served it has panicked.
     has_panicked: bool,
     turn: Option<u64>,
-    answer: Option<oneshot::Sender<Answer>>,
+    answer: Option<oneshot::Sender<TakeAnswer>>,
 }
 
-impl Waiters {
+impl WaitingTakes {
     /// The number of takes of this process that wait on a queue.
     pub(super) fn count(&self, queue: &QueueName) -> u64 {
         locked(&self.0).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
@@ -179,7 +179,7 @@ impl Waiters {
     }
 
     /// Answers all takes with nothing. Messages that are just being handed to one of them are given back.
-    pub(super) fn close(&self, returns: &Returns) {
+    pub(super) fn close(&self, returns: &GiveBacks) {
         let takes = {
             let mut waits = locked(&self.0);
             waits.closed = true;
@@ -199,7 +199,7 @@ impl Waiters {
     }
 
     /// Removes a take from the list, and leaves the queues on which no take waits any more.
-    fn unlist(&self, turn: u64, returns: &Returns) {
+    fn unlist(&self, turn: u64, returns: &GiveBacks) {
         let mut waits = locked(&self.0);
         let mut left = Vec::new();
         let Some(waiting) = waits.takes.remove(&turn) else { return };
@@ -229,7 +229,7 @@ impl Waiters {
 }
 
 /// See [`Store::take`](dwell_store::Store::take).
-pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> Answer {
+pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> TakeAnswer {
     let waits = take.wait_ms > 0 && take.max > 0 && !take.queues.is_empty();
     if !waits {
         let shared = Arc::clone(inner);
@@ -239,7 +239,7 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     let (ticket, answer) = Ticket::new(inner.wire.mono_ms());
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
     let (turn, waiting) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
-    let mut taking = Taking::new(inner, runtime, ticket, answer);
+    let mut taking = TakeFuture::new(inner, runtime, ticket, answer);
     taking.end = Some((turn, inner.timer.sleep_until(end_ms)));
     let guard = ServeGuard::new(inner, runtime, &waiting.ticket);
     runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting, guard));
@@ -263,8 +263,8 @@ pub(super) async fn take_id(
 async fn serve(
     inner: &Arc<Inner>,
     runtime: &Handle,
-    take: impl Future<Output = Answer> + Send + 'static,
-) -> Answer {
+    take: impl Future<Output = TakeAnswer> + Send + 'static,
+) -> TakeAnswer {
     let (ticket, answer) = Ticket::new(inner.wire.mono_ms());
     let (shared, handle, served) = (Arc::clone(inner), runtime.clone(), Arc::clone(&ticket));
     let guard = ServeGuard::new(inner, runtime, &ticket);
@@ -276,11 +276,11 @@ async fn serve(
         }
         guard.end();
     });
-    Taking::new(inner, runtime, ticket, answer).await
+    TakeFuture::new(inner, runtime, ticket, answer).await
 }
 
 /// Asks for a waiting take for the first time. Where others wait already, it does not go before them.
-async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, guard: ServeGuard) {
+async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: WaitingTake, guard: ServeGuard) {
     inner.await_returns().await;
     let asks = inner.waiters.may_ask(turn, &waiting).await;
     if !waiting.ticket.begin() {
@@ -307,7 +307,13 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
 }
 
 /// Ends the serving of a waiting take; true if it continues to wait.
-fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Waiting, answer: Answer) -> bool {
+fn leave_waiting(
+    inner: &Arc<Inner>,
+    runtime: &Handle,
+    turn: u64,
+    waiting: &WaitingTake,
+    answer: TakeAnswer,
+) -> bool {
     if answer.as_ref().is_ok_and(Vec::is_empty) {
         let mut state = locked(&waiting.ticket.state);
         if !state.gone && !state.over {
@@ -325,7 +331,7 @@ fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Wait
 
 impl Serving {
     /// Its caller goes: what it is being served with is given back, and the next call waits for that.
-    fn go(&mut self, returns: &Returns) {
+    fn go(&mut self, returns: &GiveBacks) {
         if !std::mem::replace(&mut self.gone, true) && self.begun {
             returns.owe();
         }
@@ -334,7 +340,7 @@ impl Serving {
 
 impl Ticket {
     /// A take that is about to be served, and the receiver of its answer.
-    fn new(now_ms: u64) -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
+    fn new(now_ms: u64) -> (Arc<Ticket>, oneshot::Receiver<TakeAnswer>) {
         let (sender, answer) = oneshot::channel();
         let state = Serving {
             busy: true,
@@ -369,13 +375,13 @@ impl Ticket {
     }
 }
 
-impl Waiters {
+impl WaitingTakes {
     /// Lists a take, if no more than `most` wait on each of its queues then.
-    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting)> {
+    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, WaitingTake)> {
         let mut queues = take.queues.clone();
         queues.sort();
         queues.dedup();
-        let waiting = Waiting { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(ticket) };
+        let waiting = WaitingTake { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(ticket) };
         let mut state = locked(&ticket.state);
         let mut waits = locked(&self.0);
         if waits.closed {
@@ -391,7 +397,7 @@ impl Waiters {
         let turn = waits.next_turn;
         waits.next_turn += 1;
         for queue in waiting.queues.iter() {
-            let new = || Watched {
+            let new = || WatchedQueue {
                 turns: BTreeSet::new(),
                 notify: Arc::default(),
                 look: Arc::default(),
@@ -408,12 +414,12 @@ impl Waiters {
 
     /// The take that waits longest on a queue, except for those that are held up while there are others. If no take
     /// waits any more, the queue is not watched from here on.
-    fn next_take(&self, queue: &QueueName, now_ms: u64) -> Option<(u64, Waiting)> {
+    fn next_take(&self, queue: &QueueName, now_ms: u64) -> Option<(u64, WaitingTake)> {
         let (mut from, mut first) = (0, None);
         loop {
             let next = {
                 let mut waits = locked(&self.0);
-                let Waits { takes, queues, .. } = &mut *waits;
+                let WaitingState { takes, queues, .. } = &mut *waits;
                 let turns = queues.get(queue).map(|watched| &watched.turns);
                 if turns.is_none_or(BTreeSet::is_empty) {
                     queues.remove(queue);
@@ -433,15 +439,15 @@ impl Waiters {
         }
     }
 
-    fn place(&self, turn: u64, waiting: &Waiting) -> Place {
+    fn place(&self, turn: u64, waiting: &WaitingTake) -> AskRole {
         let waits = locked(&self.0);
-        let mut place = Place::Asks;
+        let mut place = AskRole::Asks;
         for watched in waiting.queues.iter().filter_map(|queue| waits.queues.get(queue)) {
             if watched.asked {
-                return Place::InLine;
+                return AskRole::InLine;
             }
             if !watched.flows && watched.turns.first() != Some(&turn) {
-                place = Place::Behind(Arc::clone(&watched.moved).notified_owned());
+                place = AskRole::Behind(Arc::clone(&watched.moved).notified_owned());
             }
         }
         place
@@ -449,7 +455,7 @@ impl Waiters {
 
     /// Returns whether a take that has just arrived asks by itself, once that is known. If its time is over, or its
     /// caller has gone, it does not.
-    async fn may_ask(&self, turn: u64, waiting: &Waiting) -> bool {
+    async fn may_ask(&self, turn: u64, waiting: &WaitingTake) -> bool {
         let known = async {
             loop {
                 let freed = waiting.ticket.freed.notified();
@@ -457,9 +463,9 @@ impl Waiters {
                     return false;
                 }
                 match self.place(turn, waiting) {
-                    Place::Asks => return true,
-                    Place::InLine => return false,
-                    Place::Behind(moved) => tokio::select! {
+                    AskRole::Asks => return true,
+                    AskRole::InLine => return false,
+                    AskRole::Behind(moved) => tokio::select! {
                         () = moved => {}
                         () = freed => {}
                     },
@@ -484,9 +490,9 @@ impl Waiters {
 
     /// Makes sure that the queues of a take are asked for: those without an asker get one, the others are asked once
     /// more. False if the runtime has ended.
-    fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &Waiting) -> bool {
+    fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &WaitingTake) -> bool {
         let mut waits = locked(&self.0);
-        let Waits { queues, askers, .. } = &mut *waits;
+        let WaitingState { queues, askers, .. } = &mut *waits;
         for queue in waiting.queues.iter() {
             if let Some(watched) = queues.get_mut(queue) {
                 watched.notify.notify_one();
@@ -505,7 +511,7 @@ impl Waiters {
 }
 
 /// Ends the serving of a ticket with an answer, which goes to its caller, or is given back.
-fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: Answer) {
+fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: TakeAnswer) {
     let mut state = locked(&ticket.state);
     let has_begun = std::mem::take(&mut state.begun);
     (state.busy, state.turn) = (false, None);
@@ -534,14 +540,14 @@ fn pay(inner: &Arc<Inner>, runtime: &Handle) {
     runtime.spawn(async move { inner.pay_returns().await });
 }
 
-fn receipts(answer: Answer) -> impl Iterator<Item = Receipt> {
+fn receipts(answer: TakeAnswer) -> impl Iterator<Item = Receipt> {
     answer.into_iter().flatten().map(|delivery| delivery.receipt)
 }
 
 /// Asks for a queue as long as takes wait on it.
 pub(super) async fn ask_for(mut asking: AskGuard) {
     let (inner, runtime, queue) = asking.asks_for();
-    let watched = |watched: &Watched| (Arc::clone(&watched.notify), Arc::clone(&watched.look));
+    let watched = |watched: &WatchedQueue| (Arc::clone(&watched.notify), Arc::clone(&watched.look));
     let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else {
         return asking.end();
     };
@@ -558,7 +564,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
             let looked = Box::pin(inner.look(&queue)).await;
             end_look(&inner, &runtime, &queue, &look);
             match looked {
-                Ok(Looked { is_due: false, next }) => {
+                Ok(ProbeResult { is_due: false, next }) => {
                     sleep(&inner, &notify, asked_ms, next).await;
                     continue;
                 }
@@ -620,7 +626,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
 
 /// Ends a look at a queue, if one is under way. If the last take has left the queue meanwhile, has the note in Redis
 /// removed.
-fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mutex<Look>) {
+fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mutex<Probe>) {
     let is_owed = {
         let mut look = locked(look);
         look.under_way = false;
@@ -658,7 +664,7 @@ async fn sleep(inner: &Inner, notify: &Notify, asked_ms: u64, next: Option<(Time
 }
 
 /// What a queue has for waiting takes.
-struct Looked {
+struct ProbeResult {
     is_due: bool,
     /// When there may be more, and the server's clock at the reply.
     next: Option<(Timestamp, Timestamp)>,
@@ -666,11 +672,11 @@ struct Looked {
 
 impl Inner {
     /// Asks a queue whether it has something, and lets Redis note that takes of this process wait there.
-    async fn look(&self, queue: &QueueName) -> std::result::Result<Looked, Fault> {
+    async fn look(&self, queue: &QueueName) -> std::result::Result<ProbeResult, NoAnswer> {
         let spread = self.spread(queue);
         let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
         let ended = locked(&self.held_up).ended;
-        let pace = Pace::new();
+        let pace = ScriptLimit::new();
         let asked = Partition::all(queue, spread).into_iter().map(|at| {
             let arguments = Fields::new()
                 .with("max", 1_u32)
@@ -679,10 +685,10 @@ impl Inner {
                 .maybe("wait", waiting)
                 .with("process", &self.wire.process[..]);
             let asked =
-                async move { self.on_within(&at, spread, Script::Take, arguments, Patience::Once).await };
+                async move { self.on_within(&at, spread, Script::Take, arguments, Retries::Once).await };
             pace.with(1, asked)
         });
-        let mut looked = Looked { is_due: false, next: None };
+        let mut looked = ProbeResult { is_due: false, next: None };
         let mut is_full = false;
         for answered in join_all(asked.collect::<Vec<_>>()).await {
             let answered = answered?;
@@ -702,25 +708,25 @@ impl Inner {
 }
 
 /// A take as its caller sees it: a future that, dropped unread, gives its messages back.
-struct Taking {
+struct TakeFuture {
     inner: Arc<Inner>,
     runtime: Handle,
     ticket: Arc<Ticket>,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<TakeAnswer>,
     /// When the time of a take that waits is over, and its turn.
     end: Option<(u64, Sleep)>,
     read: bool,
 }
 
-impl Taking {
+impl TakeFuture {
     fn new(
         inner: &Arc<Inner>,
         runtime: &Handle,
         ticket: Arc<Ticket>,
-        answer: oneshot::Receiver<Answer>,
-    ) -> Taking {
+        answer: oneshot::Receiver<TakeAnswer>,
+    ) -> TakeFuture {
         let (inner, runtime) = (Arc::clone(inner), runtime.clone());
-        Taking { inner, runtime, ticket, answer, end: None, read: false }
+        TakeFuture { inner, runtime, ticket, answer, end: None, read: false }
     }
 
     /// Its time is over: it is answered with nothing, unless a task serves it, which sees that it is over.
@@ -740,10 +746,10 @@ impl Taking {
     }
 }
 
-impl Future for Taking {
-    type Output = Answer;
+impl Future for TakeFuture {
+    type Output = TakeAnswer;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TakeAnswer> {
         if let Some((turn, end)) = &mut self.end
             && Pin::new(end).poll(context).is_ready()
         {
@@ -760,7 +766,7 @@ impl Future for Taking {
     }
 }
 
-impl Drop for Taking {
+impl Drop for TakeFuture {
     /// 1. No task serves it: it is forgotten. 2. A task does: what that brings is given back, and the next call waits
     ///    for it. 3. The answer was sent and not read: it is still here, and its messages are given back.
     fn drop(&mut self) {

@@ -16,13 +16,13 @@ use dwell_model::{Cursor, MessageId, QueueName, StateKind};
 use dwell_store::{Page, Target};
 
 use super::Inner;
-use super::inspect::{Listed, Merged, fitting};
+use super::inspect::{Listed, MergedPage, fitting};
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::Fields;
-use super::partition::{Fault, unreadable};
+use super::partition::{NoAnswer, unreadable};
+use super::script_call::locked;
 use super::scripts::Script;
-use super::wire::locked;
 
 /// The maximum number of leases that one call reads; fewer where their records have to be read.
 const LEASES: usize = 256;
@@ -38,17 +38,17 @@ const REMEMBERED: usize = 1_000_000;
 const PAUSED: usize = 1_000;
 
 /// The place of a leased message, and the length of its body.
-type Place = (Cursor, u32);
+type LeasedPosition = (Cursor, u32);
 
 /// The walks that callers of this process may continue.
 #[derive(Debug, Default)]
-pub(super) struct Walks(HashMap<QueueName, Walk>);
+pub(super) struct LeasedWalks(HashMap<QueueName, LeasedWalk>);
 
 /// The leased messages of a queue, as of the begin of a walk.
 #[derive(Debug)]
-struct Walk {
+struct LeasedWalk {
     /// In order.
-    places: Arc<[Place]>,
+    places: Arc<[LeasedPosition]>,
     /// The ends of pages whose next page was not asked for yet.
     paused: BTreeSet<Cursor>,
     /// When the reading began.
@@ -56,9 +56,9 @@ struct Walk {
     used_ms: u64,
 }
 
-impl Walks {
+impl LeasedWalks {
     /// The remembered places for a caller who continues from where a page ended.
-    fn go_on(&mut self, queue: &QueueName, after: &Cursor, now_ms: u64) -> Option<Arc<[Place]>> {
+    fn go_on(&mut self, queue: &QueueName, after: &Cursor, now_ms: u64) -> Option<Arc<[LeasedPosition]>> {
         self.forget(now_ms);
         let walk = self.0.get_mut(queue)?;
         walk.used_ms = now_ms;
@@ -68,7 +68,7 @@ impl Walks {
 
     /// What was just read is also valid for walks that began before; and what another walk has begun to read since,
     /// for this one.
-    fn begin(&mut self, queue: &QueueName, places: Arc<[Place]>, began_ms: u64, now_ms: u64) {
+    fn begin(&mut self, queue: &QueueName, places: Arc<[LeasedPosition]>, began_ms: u64, now_ms: u64) {
         self.forget(now_ms);
         if self.0.get(queue).is_some_and(|walk| walk.began_ms > began_ms) {
             return;
@@ -76,7 +76,7 @@ impl Walks {
         let before = self.0.remove(queue).map(|walk| walk.paused);
         let others: usize = self.0.values().map(|walk| walk.places.len()).sum();
         if places.len() + others <= REMEMBERED {
-            let walk = Walk { places, paused: before.unwrap_or_default(), began_ms, used_ms: now_ms };
+            let walk = LeasedWalk { places, paused: before.unwrap_or_default(), began_ms, used_ms: now_ms };
             self.0.insert(queue.clone(), walk);
         }
     }
@@ -105,7 +105,7 @@ impl Inner {
         spread: u16,
         after: Option<Cursor>,
         max: usize,
-    ) -> std::result::Result<(Page, bool), Fault> {
+    ) -> std::result::Result<(Page, bool), NoAnswer> {
         let known = after.and_then(|after| locked(&self.walks).go_on(queue, &after, self.wire.mono_ms()));
         let (places, mut bare) = match known {
             Some(places) => (places, false),
@@ -143,7 +143,7 @@ impl Inner {
                 }
                 Err(error) => Some(Listed { at: *place, message: Some(Err(error)) }),
             });
-            let mut merged = Merged::new(max);
+            let mut merged = MergedPage::new(max);
             merged.add(found.collect());
             let next = some.last().map(|(place, _)| *place).filter(|_| !left.is_empty());
             merged.more |= !left.is_empty();
@@ -161,7 +161,7 @@ impl Inner {
         &self,
         queue: &QueueName,
         spread: u16,
-    ) -> std::result::Result<(Arc<[Place]>, bool), Fault> {
+    ) -> std::result::Result<(Arc<[LeasedPosition]>, bool), NoAnswer> {
         let (mut places, mut bare) = (Vec::new(), true);
         for at in Partition::all(queue, spread) {
             let mut from: Option<(i64, MessageId)> = None;
@@ -209,13 +209,13 @@ mod tests {
         Cursor { due, id: id_of(&id_put_with(due, 0, number)).unwrap() }
     }
 
-    fn places(numbers: impl Iterator<Item = u64>) -> Arc<[Place]> {
+    fn places(numbers: impl Iterator<Item = u64>) -> Arc<[LeasedPosition]> {
         numbers.map(|number| (place(number), 1)).collect()
     }
 
     #[test]
     fn who_comes_from_where_a_page_ended_goes_on_once_and_in_time() {
-        let (mut walks, queue) = (Walks::default(), QueueName::new("orders").unwrap());
+        let (mut walks, queue) = (LeasedWalks::default(), QueueName::new("orders").unwrap());
         assert!(walks.go_on(&queue, &place(2), 0).is_none());
         walks.begin(&queue, places(1..9), 0, 0);
         assert!(walks.go_on(&queue, &place(2), 0).is_none(), "no page ended there");
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_a_bound() {
-        let (mut walks, name) = (Walks::default(), |text| QueueName::new(text).unwrap());
+        let (mut walks, name) = (LeasedWalks::default(), |text| QueueName::new(text).unwrap());
         walks.begin(&name("a"), places(1..10), 0, 0);
         walks.begin(&name("b"), places(1..REMEMBERED as u64), 0, 0);
         assert_eq!(walks.0.keys().collect::<Vec<_>>(), [&name("a")]);

@@ -6,7 +6,7 @@ use dwell_model::MessageId;
 use dwell_store::{Error, Put, Settled, Store as _, Take, Target};
 use dwell_testkit::redis::{Cluster, Sentinels, Server, count};
 
-use super::ledger::{Load, Told};
+use super::ledger::{Load, LoadAnswers};
 use super::{ack, held, hold, open, put, until, within};
 
 const PATIENT: &str = "?retry_ms=60000";
@@ -23,7 +23,7 @@ async fn catch_up(sentinels: &mut Sentinels) {
     until("the replica's catching up", async || position(replica, "slave_repl_offset") >= written).await;
 }
 
-fn acked_again(told: &Told) -> usize {
+fn acked_again(told: &LoadAnswers) -> usize {
     told.came_back.len()
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dwell_model::{MessageId, PutToken, Receipt};
+use dwell_model::{IdempotencyKey, MessageId, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Error, Put, Settled, Store as _, Take};
 use tokio::task::JoinHandle;
@@ -14,7 +14,7 @@ use super::{ack, put, queue, until, within};
 
 /// The answers that producers and consumers received.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct LoadAnswers {
     /// Put, and answered.
     pub(super) answered: HashSet<MessageId>,
     /// Puts that may have been done, and were not repeated.
@@ -32,7 +32,7 @@ pub(super) struct Told {
     pub(super) failures: usize,
 }
 
-impl Told {
+impl LoadAnswers {
     /// Messages whose put was answered and that are gone, although no ack was answered or may have been done. They
     /// may have been delivered: a message that was lost with its lease never comes again.
     pub(super) fn lost(&self) -> HashSet<MessageId> {
@@ -48,7 +48,7 @@ impl Told {
 
 /// A load on some stores: a producer and a consumer for each.
 pub(super) struct Load {
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<LoadAnswers>>,
     over: Arc<AtomicBool>,
     producers: Vec<JoinHandle<()>>,
     consumers: Vec<JoinHandle<()>>,
@@ -58,7 +58,7 @@ const LEASE_MS: u64 = 3_000;
 
 impl Load {
     pub(super) fn start(stores: Vec<RedisStore>) -> Load {
-        let (told, over) = (Arc::new(Mutex::new(Told::default())), Arc::new(AtomicBool::new(false)));
+        let (told, over) = (Arc::new(Mutex::new(LoadAnswers::default())), Arc::new(AtomicBool::new(false)));
         let (mut producers, mut consumers) = (Vec::new(), Vec::new());
         for (number, store) in stores.into_iter().enumerate() {
             let store = Arc::new(store);
@@ -68,7 +68,7 @@ impl Load {
         Load { told, over, producers, consumers }
     }
 
-    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+    pub(super) fn told(&self) -> MutexGuard<'_, LoadAnswers> {
         self.told.lock().unwrap()
     }
 
@@ -91,7 +91,7 @@ impl Load {
     }
 
     /// Ends it: calls under way are awaited. The remaining messages are taken and acked through another store.
-    pub(super) async fn end(self, store: &RedisStore) -> Told {
+    pub(super) async fn end(self, store: &RedisStore) -> LoadAnswers {
         self.over.store(true, Ordering::Relaxed);
         for task in self.producers.into_iter().chain(self.consumers) {
             within("the load's last call", task).await.unwrap();
@@ -125,7 +125,12 @@ async fn is_empty(store: &RedisStore) -> bool {
 }
 
 /// Puts in each stored form; what has a token is repeated until it is answered.
-async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>) {
+async fn produce(
+    number: usize,
+    store: Arc<RedisStore>,
+    told: Arc<Mutex<LoadAnswers>>,
+    over: Arc<AtomicBool>,
+) {
     for turn in 0_u64.. {
         if over.load(Ordering::Relaxed) {
             return;
@@ -143,7 +148,7 @@ async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, 
                 }
             }
         }
-        let token = PutToken::new(&format!("{number}-{turn}")).unwrap();
+        let token = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
         let mut tried = false;
         loop {
             match put(&store, message("d").token(token.clone())).await {
@@ -163,14 +168,14 @@ async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, 
     }
 }
 
-async fn consume(store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>) {
+async fn consume(store: Arc<RedisStore>, told: Arc<Mutex<LoadAnswers>>, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
         step(&store, &told).await;
     }
 }
 
 /// Takes some and acks them, except for some that come for the first time: their leases run out.
-async fn step(store: &RedisStore, told: &Mutex<Told>) {
+async fn step(store: &RedisStore, told: &Mutex<LoadAnswers>) {
     let taken = match store.take(Take::from(queue()).max(8).wait_ms(100).lease_ms(LEASE_MS)).await {
         Ok(taken) => taken,
         Err(error) => {

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
-mod bound;
 mod confirmed;
+mod session_leases;
 mod waiting;
 mod wide;
 

@@ -11,19 +11,19 @@ use tokio::task::JoinHandle;
 
 use super::{put, queue, within};
 
-struct Bed {
+struct Fixture {
     server: Server,
     clock: ManualClock,
     store: Arc<RedisStore>,
 }
 
-impl Bed {
-    async fn new() -> Bed {
+impl Fixture {
+    async fn new() -> Fixture {
         let (server, clock) =
             (Server::start(), ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap()));
         let shared = Arc::new(clock.clone());
         let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
-        Bed { server, clock, store: Arc::new(store) }
+        Fixture { server, clock, store: Arc::new(store) }
     }
 
     /// A take that waits, and that Redis has noted in this number of partitions.
@@ -45,7 +45,7 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_made_shorter_is_waited_for_no_longer() {
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let jobs = queue("jobs");
     put(&bed.store, Put::new(jobs.clone(), "m")).await.unwrap();
     let held = bed.store.take(Take::from(jobs.clone()).lease_ms(600_000)).await.unwrap().pop().unwrap();
@@ -60,7 +60,7 @@ async fn a_lease_that_is_made_shorter_is_waited_for_no_longer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_one_that_was_taken_by_its_id_is_waited_for() {
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let jobs = queue("jobs");
     let id = put(&bed.store, Put::new(jobs.clone(), "m").after_ms(3_600_000)).await.unwrap().id;
     let waiting = bed.wait(Take::from(jobs.clone()), 1).await;
@@ -73,7 +73,7 @@ async fn a_lease_of_one_that_was_taken_by_its_id_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_over_many_queues_asks_each_of_them_once_a_sweep() {
     const QUEUES: usize = 100;
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let calls = || -> usize {
         let told = bed.server.info("cmdstat_evalsha").unwrap_or_default();
         told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
@@ -120,7 +120,7 @@ fn tasks() -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_would_be_over() {
     const TAKES: usize = 2_000;
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let jobs = queue("jobs");
     let take = || bed.store.take(Take::from(jobs.clone()).wait_ms(3_600_000));
     let some = |puts: usize| bed.store.put(vec![Put::new(jobs.clone(), "m"); puts]);
@@ -212,7 +212,7 @@ async fn a_million_takes_that_are_answered_leave_tasks_timers_and_memory_as_they
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_over_many_queues_costs_a_few_tasks_and_has_a_limit() {
     const QUEUES: usize = 1_024;
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let name = |n: usize| queue(&format!("q{n}"));
     let before = tasks();
     let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
@@ -237,7 +237,7 @@ async fn a_take_over_many_queues_costs_a_few_tasks_and_has_a_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_of_many_queues_are_subscribed_to_together() {
     const QUEUES: usize = 512;
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let name = |n: usize| queue(&format!("q{n}"));
     let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
     let heard = || -> Vec<String> {
@@ -263,7 +263,7 @@ async fn channels_of_many_queues_are_subscribed_to_together() {
 async fn a_first_put_costs_the_same_however_many_names_are_waited_on() {
     const NAMES: usize = 1_000;
     const PUTS: usize = 10;
-    let bed = Bed::new().await;
+    let bed = Fixture::new().await;
     let received = || bed.server.info("total_net_input_bytes").unwrap().parse::<usize>().unwrap();
     let name = |n: usize| queue(&format!("a-name-of-forty-characters-or-so-{n:06}"));
     put(&bed.store, Put::new(queue("first"), "m")).await.unwrap();
@@ -291,7 +291,7 @@ async fn names_that_are_waited_on_count_where_the_number_of_queues_meets_its_lim
     let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap()));
     let limits = Limits { queues: 4, ..Limits::default() };
     let store = RedisStore::open_for_test(server.address(), limits, clock.clone()).await.unwrap();
-    let bed = Bed { server, clock: (*clock).clone(), store: Arc::new(store) };
+    let bed = Fixture { server, clock: (*clock).clone(), store: Arc::new(store) };
     for n in 0..2 {
         put(&bed.store, Put::new(queue(&format!("q{n}")), "m").after_ms(60_000)).await.unwrap();
     }

@@ -1,10 +1,10 @@
 //! A Redis that is cut off, slow or half reachable, by means of a proxy; and what callers see of it. `docs/redis.md`
 //! has the table.
 //!
-//! - `one`: one fault at a time, each with its outcome
+//! - `single_faults`: one fault at a time, each with its outcome
 //! - `chaos`: random faults, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
-//! - `held_up`: a node that does not answer, and callers that would wait for it one after the other
+//! - `node_away`: a node that does not answer, and callers that would wait for it one after the other
 //! - `lost`: a directory that has lost its entries
 //! - `queues`: changes of a queue that are interrupted, and processes that unregister a queue while others start to
 //!   use it
@@ -14,13 +14,13 @@
 
 mod chaos;
 mod cluster;
-mod held_up;
 mod lost;
-mod one;
+mod node_away;
 mod queues;
 mod server;
+mod single_faults;
 
-use dwell_model::{Limits, PutToken, QueueName, Receipt};
+use dwell_model::{IdempotencyKey, Limits, QueueName, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
 use dwell_testkit::within;
@@ -33,8 +33,8 @@ fn message(body: &str) -> Put {
     Put::new(queue(), body.to_owned())
 }
 
-fn token(name: &str) -> PutToken {
-    PutToken::new(name).unwrap()
+fn token(name: &str) -> IdempotencyKey {
+    IdempotencyKey::new(name).unwrap()
 }
 
 async fn open(url: &str) -> RedisStore {

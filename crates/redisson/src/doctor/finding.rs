@@ -9,7 +9,7 @@ use super::Layout;
 /// A kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum FindingKind {
     /// A key has another type than Redisson gives it.
     WrongType,
     /// An element that no layout can decode: Java's script fails at it when it is due.
@@ -64,72 +64,91 @@ pub enum Fix {
     Reap,
 }
 
-impl Kind {
+impl FindingKind {
     /// A stable name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::WrongType => "wrong_type",
-            Kind::Undecodable => "undecodable",
-            Kind::NegativeScore => "negative_score",
-            Kind::Overdue => "overdue",
-            Kind::OtherLayout => "other_layout",
-            Kind::ListedOnly => "listed_only",
-            Kind::ScheduledOnly => "scheduled_only",
-            Kind::ListedTwice => "listed_twice",
-            Kind::FractionalScore => "fractional_score",
-            Kind::EndlessScore => "endless_score",
-            Kind::NobodyListens => "nobody_listens",
-            Kind::LapsedLeases => "lapsed_leases",
-            Kind::InInbox => "in_inbox",
-            Kind::SetAside => "set_aside",
-            Kind::DeadLetters => "dead_letters",
+            FindingKind::WrongType => "wrong_type",
+            FindingKind::Undecodable => "undecodable",
+            FindingKind::NegativeScore => "negative_score",
+            FindingKind::Overdue => "overdue",
+            FindingKind::OtherLayout => "other_layout",
+            FindingKind::ListedOnly => "listed_only",
+            FindingKind::ScheduledOnly => "scheduled_only",
+            FindingKind::ListedTwice => "listed_twice",
+            FindingKind::FractionalScore => "fractional_score",
+            FindingKind::EndlessScore => "endless_score",
+            FindingKind::NobodyListens => "nobody_listens",
+            FindingKind::LapsedLeases => "lapsed_leases",
+            FindingKind::InInbox => "in_inbox",
+            FindingKind::SetAside => "set_aside",
+            FindingKind::DeadLetters => "dead_letters",
         }
     }
 
     /// The explanation for users.
     pub fn meaning(self) -> &'static str {
         match self {
-            Kind::WrongType => "a key holds another type than Redisson gives it; nothing can be moved",
-            Kind::Undecodable => {
+            FindingKind::WrongType => "a key holds another type than Redisson gives it; nothing can be moved",
+            FindingKind::Undecodable => {
                 "no layout reads them: Java's script fails there, and repeats what is due before"
             }
-            Kind::NegativeScore => "due before 1970: Java never moves them, and asks for them without pause",
-            Kind::Overdue => "due, and nobody has moved them",
-            Kind::OtherLayout => "packed by the other line of Redisson releases: Java's script fails there",
-            Kind::ListedOnly => "counted as pending, but without an instant: never delivered",
-            Kind::ScheduledOnly => "delivered when due, but hidden from Java's size, contains and remove",
-            Kind::ListedTwice => "listed more than once: counted twice",
-            Kind::FractionalScore => {
+            FindingKind::NegativeScore => {
+                "due before 1970: Java never moves them, and asks for them without pause"
+            }
+            FindingKind::Overdue => "due, and nobody has moved them",
+            FindingKind::OtherLayout => {
+                "packed by the other line of Redisson releases: Java's script fails there"
+            }
+            FindingKind::ListedOnly => "counted as pending, but without an instant: never delivered",
+            FindingKind::ScheduledOnly => {
+                "delivered when due, but hidden from Java's size, contains and remove"
+            }
+            FindingKind::ListedTwice => "listed more than once: counted twice",
+            FindingKind::FractionalScore => {
                 "due at a fraction of a millisecond: Java cannot read that as the first instant"
             }
-            Kind::EndlessScore => "due past what Java reads as a number: never delivered",
-            Kind::NobodyListens => "elements are pending, and no mover listens: run `dwell redisson move`",
-            Kind::LapsedLeases => "leases that ran out; the next claim or mover ends them",
-            Kind::InInbox => {
+            FindingKind::EndlessScore => "due past what Java reads as a number: never delivered",
+            FindingKind::NobodyListens => {
+                "elements are pending, and no mover listens: run `dwell redisson move`"
+            }
+            FindingKind::LapsedLeases => "leases that ran out; the next claim or mover ends them",
+            FindingKind::InInbox => {
                 "between destination and a lease; the next claim takes them, or a mover gives them back"
             }
-            Kind::SetAside => "set aside before, for somebody to look at",
-            Kind::DeadLetters => "payloads whose attempts are spent",
+            FindingKind::SetAside => "set aside before, for somebody to look at",
+            FindingKind::DeadLetters => "payloads whose attempts are spent",
         }
     }
 
     /// Whether it is a problem, and not only a note.
     pub fn is_trouble(self) -> bool {
-        !matches!(self, Kind::LapsedLeases | Kind::InInbox | Kind::SetAside | Kind::DeadLetters)
+        !matches!(
+            self,
+            FindingKind::LapsedLeases
+                | FindingKind::InInbox
+                | FindingKind::SetAside
+                | FindingKind::DeadLetters
+        )
     }
 
     /// The fix for it, if there is one.
     pub fn fix(self) -> Option<Fix> {
         match self {
-            Kind::Undecodable | Kind::NegativeScore | Kind::EndlessScore => Some(Fix::SetAside),
-            Kind::ListedOnly => Some(Fix::Unlist),
-            Kind::ScheduledOnly => Some(Fix::List),
-            Kind::ListedTwice => Some(Fix::Once),
-            Kind::FractionalScore => Some(Fix::Round),
-            Kind::OtherLayout => Some(Fix::Rewrite),
-            Kind::Overdue => Some(Fix::Move),
-            Kind::LapsedLeases | Kind::InInbox => Some(Fix::Reap),
-            Kind::WrongType | Kind::NobodyListens | Kind::SetAside | Kind::DeadLetters => None,
+            FindingKind::Undecodable | FindingKind::NegativeScore | FindingKind::EndlessScore => {
+                Some(Fix::SetAside)
+            }
+            FindingKind::ListedOnly => Some(Fix::Unlist),
+            FindingKind::ScheduledOnly => Some(Fix::List),
+            FindingKind::ListedTwice => Some(Fix::Once),
+            FindingKind::FractionalScore => Some(Fix::Round),
+            FindingKind::OtherLayout => Some(Fix::Rewrite),
+            FindingKind::Overdue => Some(Fix::Move),
+            FindingKind::LapsedLeases | FindingKind::InInbox => Some(Fix::Reap),
+            FindingKind::WrongType
+            | FindingKind::NobodyListens
+            | FindingKind::SetAside
+            | FindingKind::DeadLetters => None,
         }
     }
 }
@@ -150,13 +169,13 @@ impl Fix {
     }
 }
 
-impl Serialize for Kind {
+impl Serialize for FindingKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -166,7 +185,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The number of elements, leases or keys.
     pub count: usize,
     /// Excerpts of some of them.
@@ -185,7 +204,7 @@ const SAMPLES_MAX: usize = 5;
 const SAMPLE_BYTES: usize = 60;
 
 impl Finding {
-    pub(super) fn new(kind: Kind, count: usize) -> Finding {
+    pub(super) fn new(kind: FindingKind, count: usize) -> Finding {
         Finding { kind, count, samples: Vec::new(), elements: Vec::new(), layout: None }
     }
 

@@ -8,7 +8,7 @@ use super::super::error::Error;
 use super::super::mover::{Mover, MoverOptions};
 use super::super::script;
 use super::Doctor;
-use super::finding::{Finding, Fix, Kind};
+use super::finding::{Finding, FindingKind, Fix};
 
 /// The pause after each element, which leaves Redis to other clients: a fix searches the list.
 const REST: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Err
         Some(Fix::Round) => elements(doctor, "round", finding).await,
         Some(Fix::Rewrite) => Ok(mover(doctor, finding.layout).mend_all().await?.rewritten),
         Some(Fix::Move) => Ok(mover(doctor, None).move_due().await?.0),
-        Some(Fix::Reap) if finding.kind == Kind::InInbox => reap(doctor, 0).await,
+        Some(Fix::Reap) if finding.kind == FindingKind::InInbox => reap(doctor, 0).await,
         Some(Fix::Reap) => reap(doctor, consumer::INBOX_MS).await,
     }
 }

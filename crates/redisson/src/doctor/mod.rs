@@ -17,7 +17,7 @@ use dwell_model::Timestamp;
 use dwell_redis::Link;
 use serde::Serialize;
 
-pub use self::finding::{Finding, Fix, Kind};
+pub use self::finding::{Finding, FindingKind, Fix};
 use super::element::Layout;
 use super::error::Error;
 use super::keys::Keys;

@@ -8,7 +8,7 @@ use dwell_model::Timestamp;
 use super::super::element::{self, Layout};
 use super::super::error::Error;
 use super::super::script::{self, decimal};
-use super::finding::{ELEMENTS_MAX, Finding, Kind};
+use super::finding::{ELEMENTS_MAX, Finding, FindingKind};
 use super::{Doctor, Report};
 
 /// The number of elements that are read at a time.
@@ -18,7 +18,7 @@ const LOST_MAX: u32 = 100;
 
 /// Where one digest has been seen.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct SeenKeys {
     listed: u32,
     scheduled: bool,
 }
@@ -54,7 +54,7 @@ impl Layouts {
 }
 
 /// Suspected elements by kind of problem.
-type Suspects = BTreeMap<Kind, Vec<Vec<u8>>>;
+type Suspects = BTreeMap<FindingKind, Vec<Vec<u8>>>;
 
 pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
     let keys = &doctor.keys;
@@ -81,21 +81,22 @@ pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
     report.ready = doctor.ask(redis::cmd("LLEN").arg(keys.ready())).await?;
     report.leased = doctor.ask(redis::cmd("ZCARD").arg(keys.leases())).await?;
 
-    let mut findings: BTreeMap<Kind, Finding> = BTreeMap::new();
+    let mut findings: BTreeMap<FindingKind, Finding> = BTreeMap::new();
     let (mut suspects, layouts) = suspects(doctor).await?;
     report.layout = doctor.options.layout.unwrap_or(layouts.most());
     let others = match report.layout {
         Layout::New => layouts.old,
         Layout::Old => layouts.new,
     };
-    suspects.insert(Kind::OtherLayout, others.elements);
+    suspects.insert(FindingKind::OtherLayout, others.elements);
     confirm(doctor, suspects, &mut findings).await?;
-    if let Some(finding) = findings.get_mut(&Kind::OtherLayout) {
+    if let Some(finding) = findings.get_mut(&FindingKind::OtherLayout) {
         finding.layout = Some(report.layout);
     }
     overdue(doctor, now_ms, &mut report, &mut findings).await?;
     if report.listeners == 0 && report.scheduled > 0 {
-        findings.insert(Kind::NobodyListens, Finding::new(Kind::NobodyListens, report.scheduled));
+        findings
+            .insert(FindingKind::NobodyListens, Finding::new(FindingKind::NobodyListens, report.scheduled));
     }
     note(doctor, now_ms, &mut findings).await?;
     report.findings = findings.into_values().filter(|finding| finding.count > 0).collect();
@@ -126,7 +127,7 @@ async fn wrong_types(doctor: &Doctor) -> Result<Finding, Error> {
         (keys.dead(), "list"),
         (keys.inbox_since(), "string"),
     ];
-    let mut finding = Finding::new(Kind::WrongType, 0);
+    let mut finding = Finding::new(FindingKind::WrongType, 0);
     for (key, expected) in expected {
         let is: String = doctor.ask(redis::cmd("TYPE").arg(&key)).await?;
         if is != expected && is != "none" {
@@ -140,25 +141,25 @@ async fn wrong_types(doctor: &Doctor) -> Result<Finding, Error> {
 /// Reads the whole list and the whole sorted set, by digest.
 async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
     let digest = RandomState::new();
-    let mut seen: HashMap<u64, Seen> = HashMap::new();
+    let mut seen: HashMap<u64, SeenKeys> = HashMap::new();
     let (mut suspects, mut layouts) = (Suspects::new(), Layouts::default());
-    let mut walk = Walk::default();
+    let mut walk = SurveyWalk::default();
     loop {
         match walk.next(doctor).await? {
-            Step::Page(page) => {
+            SurveyStep::Page(page) => {
                 for element in page {
                     let seen = seen.entry(digest.hash_one(&element)).or_default();
                     seen.listed += 1;
                     if seen.listed == 2 {
-                        suspect(&mut suspects, Kind::ListedTwice, element);
+                        suspect(&mut suspects, FindingKind::ListedTwice, element);
                     }
                 }
             }
-            Step::Again => {
+            SurveyStep::Again => {
                 seen.clear();
                 suspects.clear();
             }
-            Step::End => break,
+            SurveyStep::End => break,
         }
     }
     let mut cursor = 0_u64;
@@ -173,7 +174,7 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
                 continue;
             }
             if seen.listed == 0 {
-                suspect(&mut suspects, Kind::ScheduledOnly, element.clone());
+                suspect(&mut suspects, FindingKind::ScheduledOnly, element.clone());
             }
             match wrong_with(&element, score) {
                 Ok(layout) => layouts.add(layout, element),
@@ -186,25 +187,25 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
         }
     }
     if seen.values().any(|seen| !seen.scheduled) {
-        let mut walk = Walk::default();
+        let mut walk = SurveyWalk::default();
         loop {
             match walk.next(doctor).await? {
-                Step::Page(page) => {
+                SurveyStep::Page(page) => {
                     for element in page {
                         if seen.get(&digest.hash_one(&element)).is_some_and(|seen| !seen.scheduled) {
-                            suspect(&mut suspects, Kind::ListedOnly, element);
+                            suspect(&mut suspects, FindingKind::ListedOnly, element);
                         }
                     }
                 }
-                Step::Again => drop(suspects.remove(&Kind::ListedOnly)),
-                Step::End => break,
+                SurveyStep::Again => drop(suspects.remove(&FindingKind::ListedOnly)),
+                SurveyStep::End => break,
             }
         }
     }
     Ok((suspects, layouts))
 }
 
-fn suspect(suspects: &mut Suspects, kind: Kind, element: Vec<u8>) {
+fn suspect(suspects: &mut Suspects, kind: FindingKind, element: Vec<u8>) {
     let of_kind = suspects.entry(kind).or_default();
     if of_kind.len() < ELEMENTS_MAX {
         of_kind.push(element);
@@ -214,7 +215,7 @@ fn suspect(suspects: &mut Suspects, kind: Kind, element: Vec<u8>) {
 /// A walk along the list: an element that is there from its beginning to its end is seen once, whatever comes and goes
 /// meanwhile.
 #[derive(Default)]
-struct Walk {
+struct SurveyWalk {
     index: i64,
     /// The element before the index.
     after: Vec<u8>,
@@ -222,17 +223,17 @@ struct Walk {
     lost: u32,
 }
 
-enum Step {
+enum SurveyStep {
     Page(Vec<Vec<u8>>),
     /// The walk has lost its position and starts over: what it has seen is discarded.
     Again,
     End,
 }
 
-impl Walk {
-    async fn next(&mut self, doctor: &Doctor) -> Result<Step, Error> {
+impl SurveyWalk {
+    async fn next(&mut self, doctor: &Doctor) -> Result<SurveyStep, Error> {
         if self.is_over {
-            return Ok(Step::End);
+            return Ok(SurveyStep::End);
         }
         let after = std::mem::take(&mut self.after);
         let arguments = [decimal(self.index), after, decimal(PAGE), decimal(script::MOST_BYTES)];
@@ -244,23 +245,23 @@ impl Walk {
             self.lost += 1;
             self.index = 0;
             if self.lost < LOST_MAX {
-                return Ok(Step::Again);
+                return Ok(SurveyStep::Again);
             }
             let reason = format!("queue '{}' changes faster than it can be read", doctor.keys.name());
             return Err(Error::Unavailable { reason });
         }
         (self.index, self.after, self.is_over) = (index, after, end == 1);
-        Ok(Step::Page(page))
+        Ok(SurveyStep::Page(page))
     }
 }
 
 /// The layout of one element, or the problem that it has by itself.
-fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
+fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, FindingKind> {
     match element::decode(packed) {
-        Err(_) => Err(Kind::Undecodable),
-        Ok(_) if score < 0.0 => Err(Kind::NegativeScore),
-        Ok(_) if score >= 1e17 => Err(Kind::EndlessScore),
-        Ok(_) if score.fract() != 0.0 => Err(Kind::FractionalScore),
+        Err(_) => Err(FindingKind::Undecodable),
+        Ok(_) if score < 0.0 => Err(FindingKind::NegativeScore),
+        Ok(_) if score >= 1e17 => Err(FindingKind::EndlessScore),
+        Ok(_) if score.fract() != 0.0 => Err(FindingKind::FractionalScore),
         Ok(element) => Ok(element.layout),
     }
 }
@@ -272,11 +273,12 @@ fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
 async fn confirm(
     doctor: &Doctor,
     suspects: Suspects,
-    findings: &mut BTreeMap<Kind, Finding>,
+    findings: &mut BTreeMap<FindingKind, Finding>,
 ) -> Result<(), Error> {
-    let is_of_the_list =
-        |kind: &Kind| matches!(kind, Kind::ListedTwice | Kind::ListedOnly | Kind::ScheduledOnly);
-    let unscheduled = match suspects.get(&Kind::ListedOnly) {
+    let is_of_the_list = |kind: &FindingKind| {
+        matches!(kind, FindingKind::ListedTwice | FindingKind::ListedOnly | FindingKind::ScheduledOnly)
+    };
+    let unscheduled = match suspects.get(&FindingKind::ListedOnly) {
         Some(elements) => {
             let scores = scores(doctor, elements).await?;
             let both = elements.iter().zip(scores);
@@ -287,16 +289,16 @@ async fn confirm(
     let of_the_list = suspects.iter().filter(|(kind, _)| is_of_the_list(kind));
     let mut listed: HashMap<Vec<u8>, u32> =
         of_the_list.flat_map(|(_, elements)| elements).map(|element| (element.clone(), 0)).collect();
-    let mut walk = Walk { is_over: listed.is_empty(), ..Walk::default() };
+    let mut walk = SurveyWalk { is_over: listed.is_empty(), ..SurveyWalk::default() };
     loop {
         match walk.next(doctor).await? {
-            Step::Page(page) => {
+            SurveyStep::Page(page) => {
                 for element in page {
                     listed.entry(element).and_modify(|count| *count += 1);
                 }
             }
-            Step::Again => listed.values_mut().for_each(|count| *count = 0),
-            Step::End => break,
+            SurveyStep::Again => listed.values_mut().for_each(|count| *count = 0),
+            SurveyStep::End => break,
         }
     }
     for (kind, elements) in suspects {
@@ -304,9 +306,9 @@ async fn confirm(
         for (element, score) in elements.iter().zip(scores) {
             let listed = listed.get(element).copied().unwrap_or(0);
             let holds = match kind {
-                Kind::ListedTwice => listed > 1,
-                Kind::ListedOnly => listed > 0 && unscheduled.contains(element),
-                Kind::ScheduledOnly => listed == 0 && score.is_some(),
+                FindingKind::ListedTwice => listed > 1,
+                FindingKind::ListedOnly => listed > 0 && unscheduled.contains(element),
+                FindingKind::ScheduledOnly => listed == 0 && score.is_some(),
                 _ => score.is_some(),
             };
             if holds {
@@ -332,7 +334,7 @@ async fn overdue(
     doctor: &Doctor,
     now_ms: i64,
     report: &mut Report,
-    findings: &mut BTreeMap<Kind, Finding>,
+    findings: &mut BTreeMap<FindingKind, Finding>,
 ) -> Result<(), Error> {
     let head: Vec<(Vec<u8>, f64)> =
         doctor.ask(redis::cmd("ZRANGE").arg(doctor.keys.timeouts()).arg(0).arg(0).arg("WITHSCORES")).await?;
@@ -341,28 +343,32 @@ async fn overdue(
     let count: usize =
         doctor.ask(redis::cmd("ZCOUNT").arg(doctor.keys.timeouts()).arg(0).arg(before)).await?;
     if count > 0 {
-        let mut finding = Finding::new(Kind::Overdue, count);
+        let mut finding = Finding::new(FindingKind::Overdue, count);
         if let Some(due) = report.next_due {
             finding.samples.push(format!("the first since {due}"));
         }
-        findings.insert(Kind::Overdue, finding);
+        findings.insert(FindingKind::Overdue, finding);
     }
     Ok(())
 }
 
-async fn note(doctor: &Doctor, now_ms: i64, findings: &mut BTreeMap<Kind, Finding>) -> Result<(), Error> {
+async fn note(
+    doctor: &Doctor,
+    now_ms: i64,
+    findings: &mut BTreeMap<FindingKind, Finding>,
+) -> Result<(), Error> {
     let keys = &doctor.keys;
     let aside: Vec<(Vec<u8>, String)> =
         doctor.ask::<(u64, _)>(redis::cmd("HSCAN").arg(keys.set_aside()).arg(0).arg("COUNT").arg(5)).await?.1;
     let mut finding =
-        Finding::new(Kind::SetAside, doctor.ask(redis::cmd("HLEN").arg(keys.set_aside())).await?);
+        Finding::new(FindingKind::SetAside, doctor.ask(redis::cmd("HLEN").arg(keys.set_aside())).await?);
     finding.samples = aside.into_iter().take(5).map(|(_, why)| why).collect();
-    findings.insert(Kind::SetAside, finding);
+    findings.insert(FindingKind::SetAside, finding);
     let dead = doctor.ask(redis::cmd("LLEN").arg(keys.dead())).await?;
-    findings.insert(Kind::DeadLetters, Finding::new(Kind::DeadLetters, dead));
+    findings.insert(FindingKind::DeadLetters, Finding::new(FindingKind::DeadLetters, dead));
     let lapsed = doctor.ask(redis::cmd("ZCOUNT").arg(keys.leases()).arg("-inf").arg(now_ms)).await?;
-    findings.insert(Kind::LapsedLeases, Finding::new(Kind::LapsedLeases, lapsed));
+    findings.insert(FindingKind::LapsedLeases, Finding::new(FindingKind::LapsedLeases, lapsed));
     let inbox = doctor.ask(redis::cmd("LLEN").arg(keys.inbox())).await?;
-    findings.insert(Kind::InInbox, Finding::new(Kind::InInbox, inbox));
+    findings.insert(FindingKind::InInbox, Finding::new(FindingKind::InInbox, inbox));
     Ok(())
 }

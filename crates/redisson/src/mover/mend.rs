@@ -54,18 +54,18 @@ impl Mended {
 
 /// A position in the pending list: the element before it, by index and by value.
 #[derive(Clone, Debug, Default)]
-struct Mark {
+struct MendMark {
     index: i64,
     after: Vec<u8>,
 }
 
 /// The script's reply.
-type Reply = (i64, Vec<u8>, i64, usize, usize, usize, usize, u64);
+type MendReply = (i64, Vec<u8>, i64, usize, usize, usize, usize, u64);
 
 /// The result of one script of the walk.
-struct Page {
+struct MendPage {
     /// The next position; `None` if the position is lost.
-    next: Option<Mark>,
+    next: Option<MendMark>,
     is_end: bool,
     mended: Mended,
     took_us: u64,
@@ -75,7 +75,7 @@ struct Page {
 #[derive(Debug)]
 pub(super) struct Mender {
     layout: Option<Layout>,
-    marks: Vec<Mark>,
+    marks: Vec<MendMark>,
     /// Whether the walk has reached the end of the list.
     is_done: bool,
 }
@@ -98,7 +98,7 @@ impl Mender {
         let mut mended = Mended::default();
         self.is_done = false;
         if is_new {
-            let first = self.page(link, keys, "timeouts", &Mark::default()).await?;
+            let first = self.page(link, keys, "timeouts", &MendMark::default()).await?;
             mended.add(first.mended);
         }
         for _ in 0..PAGES {
@@ -124,7 +124,7 @@ impl Mender {
         Ok(mended)
     }
 
-    async fn page(&self, link: &Link, keys: &Keys, of: &str, mark: &Mark) -> Result<Page, Error> {
+    async fn page(&self, link: &Link, keys: &Keys, of: &str, mark: &MendMark) -> Result<MendPage, Error> {
         let on = [keys.pending(), keys.timeouts(), keys.set_aside()];
         let arguments = [
             of.as_bytes().to_vec(),
@@ -135,10 +135,10 @@ impl Mender {
             decimal(PASSED),
             decimal(script::MOST_BYTES),
         ];
-        let reply: RedisResult<Reply> = script::MEND.call(link, keys, &on, &arguments).await;
+        let reply: RedisResult<MendReply> = script::MEND.call(link, keys, &on, &arguments).await;
         let (index, after, end, set_aside, rewritten, rounded, _, took_us) =
             reply.map_err(|error| Error::of(keys.name(), &error))?;
-        let next = (index >= 0).then_some(Mark { index, after });
-        Ok(Page { next, is_end: end == 1, mended: Mended { set_aside, rewritten, rounded }, took_us })
+        let next = (index >= 0).then_some(MendMark { index, after });
+        Ok(MendPage { next, is_end: end == 1, mended: Mended { set_aside, rewritten, rounded }, took_us })
     }
 }

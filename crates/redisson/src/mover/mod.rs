@@ -20,7 +20,7 @@ use futures_util::future::{Either, select};
 
 pub use self::mend::Mended;
 use self::mend::Mender;
-use self::pace::{Pace, Told};
+use self::pace::{MoverPace, PaceReport};
 use super::consumer;
 use super::element::Layout;
 use super::error::Error;
@@ -59,7 +59,7 @@ impl Default for MoverOptions {
 
 /// The result of one script of a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct MoveResult {
     /// The number of elements moved to the destination.
     pub moved: usize,
     /// The number of elements set aside.
@@ -83,13 +83,13 @@ pub enum Event {
     /// It has subscribed to the queue's channel.
     Listening,
     /// It moved or set aside elements.
-    Moved(Moved),
+    Moved(MoveResult),
     /// It fixed elements that are not due yet.
     Mended(Mended),
     /// This many leases of [`Consumer`](super::Consumer) have lapsed, or payloads of its inbox were given back.
     Reaped(usize),
     /// An error. The mover continues after a pause.
-    Trouble(Error),
+    Failure(Error),
 }
 
 /// Moves the due elements of one queue.
@@ -97,16 +97,16 @@ pub struct Mover {
     link: Link,
     keys: Keys,
     options: MoverOptions,
-    pace: Pace,
+    pace: MoverPace,
     mender: Mender,
 }
 
 /// The script's reply.
-type Reply = (usize, usize, String, i64, u8, i64, usize, u64, Vec<u8>, u8, u8);
+type MoveReply = (usize, usize, String, i64, u8, i64, usize, u64, Vec<u8>, u8, u8);
 
 /// The state of the queue that a mover sees when it moves elements.
 struct Look {
-    moved: Moved,
+    moved: MoveResult,
     /// A fingerprint that changes when an element is offered or removed: lengths, and the first and last elements.
     signs: Vec<u8>,
     /// Whether nothing is pending.
@@ -117,7 +117,7 @@ struct Look {
 
 /// The state of a mover's sweeps.
 #[derive(Default)]
-struct Swept {
+struct SweepResult {
     /// The time of the last sweep, on the server's clock.
     at_ms: Option<i64>,
     /// The time of the last check of the pending elements, and the fingerprint at that time.
@@ -133,7 +133,7 @@ const PAUSE_MS: (u64, u64) = (50, 2_000);
 impl Mover {
     /// Creates a mover of the queue with these keys. Does not contact Redis.
     pub fn new(link: Link, keys: Keys, options: MoverOptions) -> Mover {
-        let pace = Pace::new(options.budget_us, options.batch_max);
+        let pace = MoverPace::new(options.budget_us, options.batch_max);
         let mender = Mender::new(options.layout);
         Mover { link, keys, options, pace, mender }
     }
@@ -142,7 +142,7 @@ impl Mover {
     ///
     /// # Errors
     /// [`Error::WrongType`] if a key has the wrong type: nothing was moved. Connection errors.
-    pub async fn step(&mut self) -> Result<Moved, Error> {
+    pub async fn step(&mut self) -> Result<MoveResult, Error> {
         Ok(self.look().await?.moved)
     }
 
@@ -163,16 +163,17 @@ impl Mover {
             decimal(u8::from(batch.sample)),
             decimal(batch.bytes),
         ];
-        let reply: Reply = script::MOVE
+        let reply: MoveReply = script::MOVE
             .call(&self.link, &self.keys, &keys, &arguments)
             .await
             .map_err(|error| self.error(&error))?;
         let (moved, set_aside, next, now_ms, more, passed, bytes, took_us, signs, is_empty, is_held) = reply;
         let passed = u64::try_from(passed).ok();
-        let spent_us = self.pace.learn(batch, Told { count: moved + set_aside, bytes, passed, took_us });
+        let spent_us =
+            self.pace.learn(batch, PaceReport { count: moved + set_aside, bytes, passed, took_us });
         // A fractional instant is due in the next whole millisecond; a score that is not an instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
-        let moved = Moved { moved, set_aside, next, now_ms, more: more == 1, bytes, spent_us };
+        let moved = MoveResult { moved, set_aside, next, now_ms, more: more == 1, bytes, spent_us };
         Ok(Look { moved, signs, is_empty: is_empty == 1, is_held: is_held == 1 })
     }
 
@@ -223,7 +224,7 @@ impl Mover {
         // Without a subscription, the mover retries it when there is nothing else to do.
         let (mut is_at_rest, mut is_told) = (true, false);
         let mut pause_ms = PAUSE_MS.0;
-        let mut swept = Swept::default();
+        let mut swept = SweepResult::default();
         loop {
             let deaf = match is_listening || !is_at_rest {
                 true => None,
@@ -242,14 +243,14 @@ impl Mover {
                 Ok(wait_ms) => {
                     if let (Some(error), false) = (deaf, is_told) {
                         is_told = true;
-                        report(Event::Trouble(error));
+                        report(Event::Failure(error));
                     }
                     is_at_rest = wait_ms > 1;
                     pause_ms = PAUSE_MS.0;
                     wait_ms
                 }
                 Err(error) => {
-                    report(Event::Trouble(error));
+                    report(Event::Failure(error));
                     (is_listening, is_at_rest) = (false, true);
                     pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
                     pause_ms
@@ -263,7 +264,7 @@ impl Mover {
     }
 
     /// Moves a batch, and sweeps if it is time to. Returns how long there is nothing to do, in ms.
-    async fn turn(&mut self, swept: &mut Swept, report: &mut impl FnMut(Event)) -> Result<u64, Error> {
+    async fn turn(&mut self, swept: &mut SweepResult, report: &mut impl FnMut(Event)) -> Result<u64, Error> {
         let Look { moved: step, signs, is_empty, is_held } = self.look().await?;
         if step.moved + step.set_aside > 0 {
             report(Event::Moved(step));
@@ -315,6 +316,6 @@ impl Mover {
 }
 
 /// Leaves Redis to other clients for about as long as the last script took.
-async fn rest(step: &Moved) {
+async fn rest(step: &MoveResult) {
     tokio::time::sleep(Duration::from_micros(step.spent_us.min(100_000))).await;
 }

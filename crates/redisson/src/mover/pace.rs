@@ -9,24 +9,24 @@
 /// Where offers are due in the order in which they were made, the due ones are near its head; where delays vary widely,
 /// they may be near its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PaceEnd {
     Head,
     Tail,
 }
 
-impl End {
+impl PaceEnd {
     /// The sign of the count argument of `LREM`.
     pub(super) fn count(self) -> i64 {
         match self {
-            End::Head => 1,
-            End::Tail => -1,
+            PaceEnd::Head => 1,
+            PaceEnd::Tail => -1,
         }
     }
 
-    fn other(self) -> End {
+    fn other(self) -> PaceEnd {
         match self {
-            End::Head => End::Tail,
-            End::Tail => End::Head,
+            PaceEnd::Head => PaceEnd::Tail,
+            PaceEnd::Tail => PaceEnd::Head,
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) struct Batch {
     /// The maximum number of elements.
     pub(super) size: usize,
     /// The end that they are searched from.
-    pub(super) end: End,
+    pub(super) end: PaceEnd,
     /// The maximum size in bytes, not counting the first element.
     pub(super) bytes: usize,
     /// Whether to sample how far a search goes.
@@ -64,7 +64,7 @@ pub(super) struct Batch {
 
 /// The measurements of one call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct PaceReport {
     /// The number of elements.
     pub(super) count: usize,
     /// Their size in bytes.
@@ -77,10 +77,10 @@ pub(super) struct Told {
 
 /// Sizes batches so that one script takes about `budget_us` of Redis' time.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct MoverPace {
     budget_us: f64,
     most: usize,
-    end: End,
+    end: PaceEnd,
     /// The recent number of entries that a search passed, from the head and from the tail.
     passed: [Option<f64>; 2],
     /// The measured ratio of a script's time to the estimate.
@@ -88,10 +88,17 @@ pub(super) struct Pace {
     calls: u32,
 }
 
-impl Pace {
-    pub(super) fn new(budget_us: u64, most: usize) -> Pace {
+impl MoverPace {
+    pub(super) fn new(budget_us: u64, most: usize) -> MoverPace {
         let budget_us = budget_us as f64;
-        Pace { budget_us, most: most.max(1), end: End::Head, passed: [None; 2], slowness: 1.0, calls: 0 }
+        MoverPace {
+            budget_us,
+            most: most.max(1),
+            end: PaceEnd::Head,
+            passed: [None; 2],
+            slowness: 1.0,
+            calls: 0,
+        }
     }
 
     /// The parameters of the next batch.
@@ -113,7 +120,7 @@ impl Pace {
     /// Returns the approximate cost of this batch for Redis, in µs.
     ///
     /// Adapts the size of later batches to the distance of searches, and to the ratio of measured to estimated time.
-    pub(super) fn learn(&mut self, batch: Batch, told: Told) -> u64 {
+    pub(super) fn learn(&mut self, batch: Batch, told: PaceReport) -> u64 {
         let known = &mut self.passed[batch.end as usize];
         if let Some(passed) = told.passed {
             let passed = passed as f64;
@@ -136,12 +143,12 @@ impl Pace {
             self.slowness = self.slowness.clamp(SLOWNESS.0, SLOWNESS.1);
         }
         if let [Some(head), Some(tail)] = self.passed {
-            self.end = if tail < head { End::Tail } else { End::Head };
+            self.end = if tail < head { PaceEnd::Tail } else { PaceEnd::Head };
         }
         told.took_us.max(reckoned_us as u64)
     }
 
-    fn size(&self, end: End) -> usize {
+    fn size(&self, end: PaceEnd) -> usize {
         // The cost is not known yet.
         let first = 1;
         let cost = |passed| (ELEMENT_US + ENTRY_US * passed) * self.slowness;
@@ -157,17 +164,17 @@ mod tests {
     /// Runs batches against a list where a search passes this many entries from either end.
     ///
     /// Returns the final pace, and the most expensive batch but the first, in µs.
-    fn run(head: u64, tail: u64) -> (Pace, u64) {
-        let (mut pace, mut dearest) = (Pace::new(2_000, 500), 0);
+    fn run(head: u64, tail: u64) -> (MoverPace, u64) {
+        let (mut pace, mut dearest) = (MoverPace::new(2_000, 500), 0);
         for call in 0..200 {
             let batch = pace.next();
-            let passed = if batch.end == End::Head { head } else { tail };
+            let passed = if batch.end == PaceEnd::Head { head } else { tail };
             let spent = (batch.size as f64 * (ELEMENT_US + ENTRY_US * passed as f64)) as u64;
             if call > 0 {
                 dearest = dearest.max(spent);
             }
             let passed = batch.sample.then_some(passed);
-            pace.learn(batch, Told { count: batch.size, passed, ..Told::default() });
+            pace.learn(batch, PaceReport { count: batch.size, passed, ..PaceReport::default() });
         }
         (pace, dearest)
     }
@@ -182,9 +189,9 @@ mod tests {
     #[test]
     fn the_cheaper_end_is_found() {
         let (pace, dearest) = run(30_000, 10);
-        assert_eq!(pace.end, End::Tail);
+        assert_eq!(pace.end, PaceEnd::Tail);
         assert!(dearest <= 2_000 + 8 * 1_000, "{dearest}");
-        assert_eq!(run(10, 30_000).0.end, End::Head);
+        assert_eq!(run(10, 30_000).0.end, PaceEnd::Head);
     }
 
     #[test]
@@ -201,19 +208,19 @@ mod tests {
     }
 
     /// Runs with elements of 100 bytes on a server where each takes `each_us` µs.
-    fn run_taking(pace: &mut Pace, each_us: u64) -> usize {
+    fn run_taking(pace: &mut MoverPace, each_us: u64) -> usize {
         for _ in 0..40 {
             let batch = pace.next();
             let (bytes, took_us) = (batch.size * 100, SCRIPT_US as u64 + batch.size as u64 * each_us);
             let passed = batch.sample.then_some(0);
-            pace.learn(batch, Told { count: batch.size, bytes, passed, took_us });
+            pace.learn(batch, PaceReport { count: batch.size, bytes, passed, took_us });
         }
         pace.next().size
     }
 
     #[test]
     fn a_server_that_takes_longer_is_asked_for_less_and_for_more_again() {
-        let mut pace = Pace::new(2_000, 500);
+        let mut pace = MoverPace::new(2_000, 500);
         let usual = run_taking(&mut pace, 12);
         assert_eq!(usual, 200);
         let slow = run_taking(&mut pace, 400);
@@ -225,15 +232,15 @@ mod tests {
 
     #[test]
     fn one_slow_script_is_no_slow_server() {
-        let mut pace = Pace::new(2_000, 500);
+        let mut pace = MoverPace::new(2_000, 500);
         run_taking(&mut pace, 12);
         let batch = pace.next();
-        pace.learn(batch, Told { count: batch.size, took_us: 1_000_000, ..Told::default() });
+        pace.learn(batch, PaceReport { count: batch.size, took_us: 1_000_000, ..PaceReport::default() });
         assert!(pace.next().size >= 100);
     }
 
     #[test]
     fn bytes_are_bounded_by_the_budget() {
-        assert_eq!(Pace::new(2_000, 500).next().bytes, 100_000);
+        assert_eq!(MoverPace::new(2_000, 500).next().bytes, 100_000);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::super::codec::Codec;
 use super::super::error::Error;
 use super::super::script::{self, decimal};
-use super::walk::Place;
+use super::walk::QueuePosition;
 use super::{Debounced, DelayedQueue, PAGE, When, arguments, instant};
 use crate::element;
 
@@ -24,12 +24,12 @@ const LAST: usize = 8;
 const REST: Duration = Duration::from_millis(1);
 
 /// An element that was found, and its approximate index.
-struct Found {
+struct DebounceFound {
     packed: Vec<u8>,
     index: i64,
 }
 
-impl Found {
+impl DebounceFound {
     /// The distance of a search for it from the nearer end of a list of this length, and that end, as `LREM` names it.
     fn search(&self, length: i64) -> (i64, i64) {
         let behind = (length - self.index).max(0);
@@ -41,7 +41,7 @@ impl<C: Codec> DelayedQueue<C> {
     pub(super) async fn replace_equal(&self, payload: &[u8], when: When) -> Result<Debounced, Error> {
         let [kind, ms] = arguments(when);
         let packed = element::pack(self.layout, payload);
-        let (mut place, mut found, mut seen) = (Place::default(), Vec::new(), HashSet::new());
+        let (mut place, mut found, mut seen) = (QueuePosition::default(), Vec::new(), HashSet::new());
         let mut before = 0;
         loop {
             self.find_equal(&mut place, payload, &mut found, &mut seen).await?;
@@ -67,16 +67,16 @@ impl<C: Codec> DelayedQueue<C> {
     /// If the position is lost, the walk starts over; elements found before are kept.
     async fn find_equal(
         &self,
-        place: &mut Place,
+        place: &mut QueuePosition,
         payload: &[u8],
-        found: &mut Vec<Found>,
+        found: &mut Vec<DebounceFound>,
         seen: &mut HashSet<Vec<u8>>,
     ) -> Result<(), Error> {
         loop {
             let (is_end, page) = self.find(place, &[payload.to_vec()]).await?;
             for packed in page {
                 if seen.insert(packed.clone()) {
-                    found.push(Found { packed, index: place.index });
+                    found.push(DebounceFound { packed, index: place.index });
                 }
             }
             if is_end {
@@ -86,13 +86,13 @@ impl<C: Codec> DelayedQueue<C> {
     }
 
     /// Removes all elements but the last one that is still scheduled. Returns the number removed.
-    async fn leave_one(&self, found: &mut Vec<Found>, length: i64) -> Result<usize, Error> {
+    async fn leave_one(&self, found: &mut Vec<DebounceFound>, length: i64) -> Result<usize, Error> {
         let keys = [self.keys.pending(), self.keys.timeouts()];
         let Some(mut stays) = found.pop() else { return Ok(0) };
         let (mut taken_out, mut gone) = (0, Vec::new());
         while !found.is_empty() {
             let mut left = SEARCHED;
-            let affords = |one: &&Found| {
+            let affords = |one: &&DebounceFound| {
                 let is_first = left == SEARCHED;
                 left -= one.search(length).0.max(1);
                 is_first || left >= 0

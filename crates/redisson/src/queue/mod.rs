@@ -10,9 +10,9 @@ mod take;
 mod walk;
 
 use dwell_model::{Invalid, Timestamp};
-use dwell_redis::{Kind, Link};
+use dwell_redis::{AddressKind, Link};
 
-use self::walk::{Place, Walk};
+use self::walk::{QueuePosition, QueueWalk};
 use super::blocking::Blocking;
 use super::codec::Codec;
 use super::element::{self, Layout};
@@ -173,7 +173,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// Codec and connection errors.
     pub async fn remove(&self, value: &C::Value) -> Result<bool, Error> {
         let payload = self.codec.encode(value)?;
-        Ok(self.walk(&[payload], Walk::TakeFirst).await? > 0)
+        Ok(self.walk(&[payload], QueueWalk::TakeFirst).await? > 0)
     }
 
     /// Removes all pending elements with one of these values, like Java's `removeAll`. Returns their number.
@@ -182,7 +182,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// Codec and connection errors; some elements may then be removed.
     pub async fn remove_all(&self, values: &[C::Value]) -> Result<usize, Error> {
         let payloads: Result<Vec<_>, Error> = values.iter().map(|value| self.codec.encode(value)).collect();
-        self.walk(&payloads?, Walk::TakeAll).await
+        self.walk(&payloads?, QueueWalk::TakeAll).await
     }
 
     /// Whether an element with this value is pending.
@@ -191,7 +191,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// Codec and connection errors.
     pub async fn contains(&self, value: &C::Value) -> Result<bool, Error> {
         let payload = self.codec.encode(value)?;
-        Ok(self.walk(&[payload], Walk::Find).await? > 0)
+        Ok(self.walk(&[payload], QueueWalk::Find).await? > 0)
     }
 
     /// The number of pending elements: the length of Redisson's list, as Java counts.
@@ -218,7 +218,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// # Errors
     /// [`Error::Value`] at the first element that cannot be read.
     pub async fn read_all(&self) -> Result<Vec<C::Value>, Error> {
-        let (mut values, mut place) = (Vec::new(), Place::default());
+        let (mut values, mut place) = (Vec::new(), QueuePosition::default());
         loop {
             let (is_end, page) = self.find(&mut place, &[]).await?;
             if place.is_first() && !is_end {
@@ -283,7 +283,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// Codec and connection errors.
     pub async fn take(&self, wait_ms: u64) -> Result<Option<C::Value>, Error> {
         let payload = match self.link.address().kind() {
-            Kind::Cluster => self.take_by_asking(wait_ms).await?,
+            AddressKind::Cluster => self.take_by_asking(wait_ms).await?,
             _ => self.take_blocking(wait_ms).await?,
         };
         payload.map(|payload| self.codec.decode(&payload)).transpose()

@@ -7,7 +7,7 @@ use super::{DelayedQueue, PAGE};
 
 /// The purpose of a walk over the pending list.
 #[derive(Clone, Copy)]
-pub(super) enum Walk {
+pub(super) enum QueueWalk {
     Find,
     TakeFirst,
     TakeAll,
@@ -15,14 +15,14 @@ pub(super) enum Walk {
 
 /// The position of a walk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     /// The next index.
     pub(super) index: i64,
     /// The element before that index; empty at the head of the list.
     pub(super) after: Vec<u8>,
 }
 
-impl Place {
+impl QueuePosition {
     /// Whether it is the head of the list, where a walk starts, and starts over when its position is lost.
     pub(super) fn is_first(&self) -> bool {
         self.index == 0
@@ -36,7 +36,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// Without payloads, all elements are returned.
     pub(super) async fn find(
         &self,
-        place: &mut Place,
+        place: &mut QueuePosition,
         payloads: &[Vec<u8>],
     ) -> Result<(bool, Vec<Vec<u8>>), Error> {
         let after = std::mem::take(&mut place.after);
@@ -44,7 +44,7 @@ impl<C: Codec> DelayedQueue<C> {
         arguments.extend_from_slice(payloads);
         let (index, after, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
             self.call(&script::FIND, &[self.keys.pending()], &arguments).await?;
-        *place = if index < 0 { Place::default() } else { Place { index, after } };
+        *place = if index < 0 { QueuePosition::default() } else { QueuePosition { index, after } };
         Ok((end == 1, found))
     }
 
@@ -52,20 +52,20 @@ impl<C: Codec> DelayedQueue<C> {
     ///
     /// Others may remove elements meanwhile: the script finds its position by the last element of the previous page,
     /// and if that is gone too, the walk starts over.
-    pub(super) async fn walk(&self, payloads: &[Vec<u8>], walk: Walk) -> Result<usize, Error> {
+    pub(super) async fn walk(&self, payloads: &[Vec<u8>], walk: QueueWalk) -> Result<usize, Error> {
         if payloads.is_empty() {
             return Ok(0);
         }
-        let (mut place, mut count) = (Place::default(), 0);
+        let (mut place, mut count) = (QueuePosition::default(), 0);
         loop {
             let (is_end, found) = self.find(&mut place, payloads).await?;
             for packed in found {
                 count += match walk {
-                    Walk::Find => 1,
+                    QueueWalk::Find => 1,
                     // Another client may have removed it first. Then the next element with this value is the first.
-                    Walk::TakeFirst | Walk::TakeAll => self.take_out(vec![packed]).await?,
+                    QueueWalk::TakeFirst | QueueWalk::TakeAll => self.take_out(vec![packed]).await?,
                 };
-                if count > 0 && matches!(walk, Walk::Find | Walk::TakeFirst) {
+                if count > 0 && matches!(walk, QueueWalk::Find | QueueWalk::TakeFirst) {
                     return Ok(count);
                 }
             }

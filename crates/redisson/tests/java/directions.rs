@@ -5,13 +5,13 @@ use dwell_redisson::{Consumer, DelayedQueue, Keys, Layout, Settled, When};
 use serde_json::{Value, json};
 
 use crate::java::{Client, all};
-use crate::{Bed, HOUR_MS, for_layout, run, text};
+use crate::{Fixture, HOUR_MS, for_layout, run, text};
 
 /// Runs a test with each release, on a separate server.
-fn with_each(test: impl AsyncFn(&Bed, &Client, Layout)) {
+fn with_each(test: impl AsyncFn(&Fixture, &Client, Layout)) {
     run(async {
         for java in all() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let client = java.connect(bed.server.port(), "").await;
             test(&bed, &client, java.layout()).await;
             client.shutdown().await;
@@ -155,7 +155,7 @@ fn other_codecs_cross_over() {
 fn names_with_a_tag_and_with_a_mapper_are_the_same_queue() {
     run(async {
         for java in all() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let plain = java.connect(bed.server.port(), "").await;
             let mapped = java.connect(bed.server.port(), "shop:").await;
             let cases = [

@@ -7,13 +7,13 @@ use dwell_redisson::{Event, Layout, When};
 use serde_json::json;
 
 use crate::java::{Java, MIDDLE, NEW, OLD, new_ones};
-use crate::{Bed, HOUR_MS, for_layout, run, text};
+use crate::{Fixture, HOUR_MS, for_layout, run, text};
 
 #[test]
 fn with_no_java_mover_each_is_delivered_once() {
     run(async {
         for java in new_ones() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let old = OLD.connect(bed.server.port(), "").await;
             let new = java.connect(bed.server.port(), "").await;
             for (client, value) in [(&old, "old"), (&new, "new")] {
@@ -46,7 +46,7 @@ fn with_no_java_mover_each_is_delivered_once() {
 fn beside_a_java_mover_foreign_elements_are_rewritten_before_they_are_due() {
     run(async {
         for java in new_ones() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let old = OLD.connect(bed.server.port(), "").await;
             let new = java.connect(bed.server.port(), "").await;
             let theirs = new.queue("orders");
@@ -97,7 +97,7 @@ fn what_4_7_repeats_by_itself_is_counted_and_ours_ends_it() {
 
 fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let client = java.connect(bed.server.port(), "").await;
         let theirs = client.queue("orders");
         // An element of Java's layout that is due first, one of the other layout, at which Java's script fails, and
@@ -146,7 +146,7 @@ fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
 #[test]
 fn ours_serves_a_fleet_of_old_clients() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let old = OLD.connect(bed.server.port(), "").await;
         let theirs = old.queue("orders");
         let mover = bed.mover("orders", for_layout(Layout::Old)).await;

@@ -18,16 +18,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// A separate server, and a queue of ours on it.
-struct Bed {
+struct Fixture {
     server: Server,
     link: Link,
 }
 
-impl Bed {
-    async fn new() -> Bed {
+impl Fixture {
+    async fn new() -> Fixture {
         let server = Server::start();
         let link = Link::open(server.address()).await.expect("the server was started");
-        Bed { server, link }
+        Fixture { server, link }
     }
 
     fn queue(&self, name: &str) -> DelayedQueue<Text> {

@@ -7,7 +7,7 @@ use dwell_redisson::{Layout, When};
 use serde_json::json;
 
 use crate::java::all;
-use crate::{Bed, HOUR_MS, for_layout, run};
+use crate::{Fixture, HOUR_MS, for_layout, run};
 
 /// Asserts that `taken` has each of `0..count` once.
 fn each_once(taken: &[String], count: usize) {
@@ -17,12 +17,12 @@ fn each_once(taken: &[String], count: usize) {
 }
 
 /// Offers `0..count` from Rust, due at one instant.
-async fn offer_at_one_instant(bed: &Bed, layout: Layout, count: usize, in_ms: i64) {
+async fn offer_at_one_instant(bed: &Fixture, layout: Layout, count: usize, in_ms: i64) {
     offer_at_instants(bed, layout, count, in_ms, count).await;
 }
 
 /// Offers `0..count` from Rust, `at_once` of them due at one instant, and the next ones 400 ms later.
-async fn offer_at_instants(bed: &Bed, layout: Layout, count: usize, in_ms: i64, at_once: usize) {
+async fn offer_at_instants(bed: &Fixture, layout: Layout, count: usize, in_ms: i64, at_once: usize) {
     let (seconds, micros): (i64, i64) = bed.ask(&redis::cmd("TIME")).await;
     let first_ms = seconds * 1000 + micros / 1000 + in_ms;
     let due = |n: usize| Timestamp::from_ms(first_ms + 400 * (n / at_once) as i64).expect("it is an instant");
@@ -37,7 +37,7 @@ fn movers_race_over_five_thousand() {
     run(async {
         for java in all() {
             let layout = java.layout();
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let client = java.connect(bed.server.port(), "").await;
             let theirs = client.queue("orders");
             theirs.open().await;
@@ -74,7 +74,7 @@ fn movers_race_over_five_thousand() {
 fn ten_thousand_at_one_instant_from_rust_to_java() {
     run(async {
         for java in all() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let client = java.connect(bed.server.port(), "").await;
             let count = 10_000;
             offer_at_one_instant(&bed, java.layout(), count, 500).await;
@@ -90,7 +90,7 @@ fn ten_thousand_at_one_instant_from_rust_to_java() {
 fn ten_thousand_at_one_instant_by_java_s_mover() {
     run(async {
         for java in all() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let client = java.connect(bed.server.port(), "").await;
             client.queue("orders").open().await;
             let count = 10_000;
@@ -111,7 +111,7 @@ fn ten_thousand_at_one_instant_by_java_s_mover() {
 fn ten_thousand_at_one_instant_from_java_to_rust() {
     run(async {
         for java in all() {
-            let bed = Bed::new().await;
+            let bed = Fixture::new().await;
             let client = java.connect(bed.server.port(), "").await;
             let (theirs, ours) = (client.queue("orders"), bed.queue("orders"));
             let count = 10_000;

@@ -5,20 +5,20 @@ use dwell_redisson::{
     Consumer, Doctor, DoctorOptions, Error, Event, FindingKind, INBOX_MS, Mover, MoverOptions, Settled,
 };
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
-fn consumer(bed: &Bed) -> Consumer {
+fn consumer(bed: &Fixture) -> Consumer {
     Consumer::new(bed.link.clone(), bed.keys.clone()).with_max_attempts(3)
 }
 
-async fn put(bed: &Bed, payloads: &[&str]) {
+async fn put(bed: &Fixture, payloads: &[&str]) {
     bed.send(redis::cmd("RPUSH").arg(bed.keys.ready()).arg(payloads)).await;
 }
 
 #[test]
 fn what_is_acked_is_gone() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a", "b", "c"]).await;
         let claimed = consumer.claim(2, 0, HOUR_MS).await.unwrap();
@@ -36,7 +36,7 @@ fn what_is_acked_is_gone() {
 #[test]
 fn a_lease_that_ran_out_comes_back_and_counts() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
         for attempt in 1..=3 {
@@ -62,7 +62,7 @@ fn a_lease_that_ran_out_comes_back_and_counts() {
 #[test]
 fn an_extended_lease_holds() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
         let claimed = consumer.claim(1, 0, 2_000).await.unwrap();
@@ -76,7 +76,7 @@ fn an_extended_lease_holds() {
 #[test]
 fn a_lapsed_lease_proves_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
         let claimed = consumer.claim(1, 0, 1).await.unwrap();
@@ -89,7 +89,7 @@ fn a_lapsed_lease_proves_nothing() {
 #[test]
 fn a_retry_waits_and_a_burial_is_final() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
         let claimed = consumer.claim(1, 0, HOUR_MS).await.unwrap();
@@ -117,7 +117,7 @@ fn a_retry_waits_and_a_burial_is_final() {
 #[test]
 fn a_waiting_claim_wakes() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         let claiming = tokio::spawn(async move { consumer.claim(1, 30_000, HOUR_MS).await });
         while bed.server.info("blocked_clients").as_deref() != Some("1") {
@@ -131,7 +131,7 @@ fn a_waiting_claim_wakes() {
 #[test]
 fn a_claim_that_is_given_up_loses_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let first = consumer(&bed);
         {
             let waiting = std::pin::pin!(first.claim(1, 30_000, HOUR_MS));
@@ -153,7 +153,7 @@ fn a_claim_that_is_given_up_loses_nothing() {
 #[test]
 fn a_lease_or_a_delay_out_of_range_is_refused_and_changes_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
         for lease_ms in [0, u64::from(u32::MAX) * 1_000 + 1, 1 << 53, u64::MAX] {
@@ -185,7 +185,7 @@ fn a_lease_or_a_delay_out_of_range_is_refused_and_changes_nothing() {
 #[test]
 fn what_nobody_fetches_from_the_inbox_is_given_back() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let left = async |value: &str| {
             bed.send(redis::cmd("RPUSH").arg(bed.keys.inbox()).arg(value).arg(format!("{value} too"))).await;
         };
@@ -216,7 +216,7 @@ fn what_nobody_fetches_from_the_inbox_is_given_back() {
     });
 }
 
-impl Bed {
+impl Fixture {
     async fn leased(&self) -> usize {
         self.link.ask(redis::cmd("ZCARD").arg(self.keys.leases())).await.expect("it is a sorted set")
     }

@@ -4,9 +4,9 @@ use dwell_redisson::{
     Consumer, Doctor, DoctorOptions, Event, FindingKind, Layout, Mover, MoverOptions, Report, encode_element,
 };
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
-fn doctor(bed: &Bed) -> Doctor {
+fn doctor(bed: &Fixture) -> Doctor {
     Doctor::new(bed.link.clone(), bed.keys.clone(), DoctorOptions::default())
 }
 
@@ -19,7 +19,7 @@ const FAR: &str = "4102444800000";
 #[test]
 fn an_empty_queue_and_a_watched_one_are_healthy() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let report = doctor(&bed).examine().await.unwrap();
         assert!(report.is_healthy() && report.findings.is_empty(), "{report:?}");
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -40,7 +40,7 @@ fn an_empty_queue_and_a_watched_one_are_healthy() {
 #[test]
 fn everything_that_can_be_wrong_is_found_and_mended() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let element = |id: &[u8; 8], payload: &[u8]| encode_element(Layout::New, *id, payload);
         bed.offer("fine", HOUR_MS).await;
         bed.plant(b"poison", FAR).await;
@@ -93,7 +93,7 @@ fn everything_that_can_be_wrong_is_found_and_mended() {
 #[test]
 fn looking_changes_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.plant(b"poison", "5").await;
         bed.offer("x", HOUR_MS).await;
         let state = async || {
@@ -112,7 +112,7 @@ fn looking_changes_nothing() {
 #[test]
 fn a_key_of_another_type_is_the_finding() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.send(redis::cmd("SET").arg(bed.keys.ready()).arg("mine")).await;
         let report = doctor(&bed).examine().await.unwrap();
         assert_eq!(counts(&report), [(FindingKind::WrongType, 1)]);
@@ -123,7 +123,7 @@ fn a_key_of_another_type_is_the_finding() {
 #[test]
 fn a_fix_leaves_alone_what_has_changed_since() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let element = encode_element(Layout::New, *b"listonly", b"orphan");
         bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(&element)).await;
         let doctor = doctor(&bed);

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 /// What producer and consumer have observed.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Observations {
     /// Offers that were acknowledged.
     pub(crate) answered: BTreeSet<String>,
     /// The number of deliveries of each.
@@ -26,7 +26,7 @@ pub(crate) struct Told {
 
 /// A producer, a mover and a consumer that continue whatever happens.
 pub(crate) struct Load {
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Observations>>,
     pauses: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
     producer: JoinHandle<()>,
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 impl Load {
     pub(crate) fn start(link: &Link, keys: &Keys) -> Load {
-        let told = Arc::new(Mutex::new(Told::default()));
+        let told = Arc::new(Mutex::new(Observations::default()));
         let (pauses, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let mover = Mover::new(link.clone(), keys.clone(), MoverOptions::default());
@@ -63,7 +63,7 @@ impl Load {
         self.pauses.store(pause, Ordering::SeqCst);
     }
 
-    async fn until(&self, holds: impl Fn(&Told) -> bool) {
+    async fn until(&self, holds: impl Fn(&Observations) -> bool) {
         let waiting = async {
             while !holds(&locked(&self.told)) {
                 tokio::time::sleep(PAUSE).await;
@@ -77,7 +77,7 @@ impl Load {
     }
 
     /// Waits until every acknowledged offer is delivered, and stops.
-    pub(crate) async fn end(self) -> Told {
+    pub(crate) async fn end(self) -> Observations {
         self.pause(true);
         self.until(|told| told.answered.iter().all(|id| told.delivered.contains_key(id))).await;
         self.ends.store(true, Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl Load {
 
 async fn produce(
     queue: DelayedQueue<Text>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Observations>>,
     pauses: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
 ) {
@@ -116,7 +116,7 @@ async fn produce(
     }
 }
 
-async fn consume(consumer: Consumer, told: Arc<Mutex<Told>>, ends: Arc<AtomicBool>) {
+async fn consume(consumer: Consumer, told: Arc<Mutex<Observations>>, ends: Arc<AtomicBool>) {
     while !ends.load(Ordering::SeqCst) {
         let claimed = match consumer.claim(10, 100, LEASE_MS).await {
             Ok(claimed) => claimed,
@@ -135,13 +135,13 @@ async fn consume(consumer: Consumer, told: Arc<Mutex<Told>>, ends: Arc<AtomicBoo
     }
 }
 
-async fn failed(told: &Mutex<Told>, error: &dwell_redisson::Error) {
+async fn failed(told: &Mutex<Observations>, error: &dwell_redisson::Error) {
     assert!(error.is_retryable(), "{error}");
     locked(told).failures += 1;
     tokio::time::sleep(PAUSE).await;
 }
 
-fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+fn locked(told: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     told.lock().unwrap()
 }
 

@@ -5,20 +5,20 @@ use dwell_redisson::{
     encode_element,
 };
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
-fn fill(bed: &Bed) {
+fn fill(bed: &Fixture) {
     bed.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
 }
 
-fn consumer(bed: &Bed) -> Consumer {
+fn consumer(bed: &Fixture) -> Consumer {
     Consumer::new(bed.link.clone(), bed.keys.clone()).with_max_attempts(4)
 }
 
 #[test]
 fn offers_are_refused_and_change_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.offer("x", HOUR_MS).await;
         bed.queue.offer_as("7", &text("mine"), When::In(HOUR_MS)).await.unwrap();
         fill(&bed);
@@ -46,7 +46,7 @@ fn offers_are_refused_and_change_nothing() {
 #[test]
 fn what_is_due_is_moved_and_what_would_jam_java_is_mended() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.plant(&encode_element(Layout::New, *b"due now!", b"due"), "1000").await;
         bed.plant(b"poison that is due", "1000").await;
         bed.plant(b"poison", "4102444800000").await;
@@ -65,7 +65,7 @@ fn what_is_due_is_moved_and_what_would_jam_java_is_mended() {
 #[test]
 fn consumers_go_on() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = consumer(&bed);
         let values = ["acked", "released", "retried", "later", "buried", "lapses"];
         bed.send(redis::cmd("RPUSH").arg(bed.keys.ready()).arg(&values)).await;
@@ -96,7 +96,7 @@ fn consumers_go_on() {
 #[test]
 fn a_claim_waits_though_the_server_does_not_let_it() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.plant(&encode_element(Layout::New, *b"due now!", b"due"), "1000").await;
         fill(&bed);
         let consumer = consumer(&bed);

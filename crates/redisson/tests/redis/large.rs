@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dwell_redisson::{Doctor, DoctorOptions, FindingKind, Layout, Mover, MoverOptions, When, encode_element};
 
 use crate::watch::{Watch, read};
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 /// Fills the queue with elements of the new layout, due in the far future in the order of the list.
 const FILL: &str = "
@@ -24,7 +24,7 @@ const COUNT: usize = 60_000;
 const READ: usize = 2_100;
 const SEARCHES: usize = 3;
 
-async fn fill(bed: &Bed, from: usize, to: usize) {
+async fn fill(bed: &Fixture, from: usize, to: usize) {
     let mut start = from;
     while start < to {
         let end = to.min(start + 5_000);
@@ -35,7 +35,7 @@ async fn fill(bed: &Bed, from: usize, to: usize) {
     }
 }
 
-async fn plant_due_first(bed: &Bed, count: usize) {
+async fn plant_due_first(bed: &Fixture, count: usize) {
     for n in 0..count {
         let packed = encode_element(Layout::Old, (n as u64 + 7).to_be_bytes(), format!("old {n}").as_bytes());
         bed.plant(&packed, &(4_000_000_000_000 + n).to_string()).await;
@@ -43,7 +43,7 @@ async fn plant_due_first(bed: &Bed, count: usize) {
 }
 
 /// Asserts that no script has iterated over everything since the watch began.
-fn assert_short(what: &str, watch: Watch, bed: &Bed) {
+fn assert_short(what: &str, watch: Watch, bed: &Fixture) {
     let scripts = watch.scripts(&bed.server);
     assert!(!scripts.is_empty());
     for script in scripts {
@@ -54,7 +54,7 @@ fn assert_short(what: &str, watch: Watch, bed: &Bed) {
 }
 
 /// Asserts that list and sorted set hold the same elements. Returns their number.
-async fn whole(bed: &Bed) -> usize {
+async fn whole(bed: &Fixture) -> usize {
     let listed: Vec<Vec<u8>> =
         bed.link.ask(redis::cmd("LRANGE").arg(bed.keys.pending()).arg(0).arg(-1)).await.unwrap();
     let scheduled: Vec<Vec<u8>> =
@@ -71,7 +71,7 @@ async fn whole(bed: &Bed) -> usize {
 #[test]
 fn a_script_that_mends_does_not_search_for_all_it_finds() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         fill(&bed, 0, COUNT / 2).await;
         plant_due_first(&bed, 100).await;
         fill(&bed, COUNT / 2, COUNT).await;
@@ -111,7 +111,7 @@ fn a_script_that_mends_does_not_search_for_all_it_finds() {
 #[test]
 fn mending_goes_in_short_scripts_beside_offers_and_moves() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.plant(&encode_element(Layout::New, *b"earliest", b"due"), "1000").await;
         fill(&bed, 0, COUNT / 2).await;
         plant_due_first(&bed, 150).await;
@@ -148,7 +148,7 @@ fn mending_goes_in_short_scripts_beside_offers_and_moves() {
 #[test]
 fn a_debounce_and_the_doctor_read_in_pages() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         fill(&bed, 0, COUNT).await;
         for value in ["x", "y", "x"] {
             bed.offer(value, HOUR_MS).await;

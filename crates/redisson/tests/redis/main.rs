@@ -7,13 +7,13 @@ mod consumer;
 mod doctor;
 mod element;
 mod failover;
+mod foreign_values;
 mod full;
 mod large;
 mod mover;
 mod offer;
 mod queue;
 mod repeats;
-mod spoilt;
 mod waiting;
 mod watch;
 mod weight;
@@ -28,20 +28,20 @@ use dwell_testkit::redis::Server;
 use redis::Value;
 
 /// A queue of strings on a separate server.
-struct Bed {
+struct Fixture {
     server: Server,
     link: Link,
     keys: Keys,
     queue: DelayedQueue<Text>,
 }
 
-impl Bed {
-    async fn new() -> Bed {
+impl Fixture {
+    async fn new() -> Fixture {
         let server = Server::start();
         let link = Link::open(server.address()).await.expect("the server was started");
         let keys = Keys::new("orders").expect("it is a name");
         let queue = DelayedQueue::new(link.clone(), keys.clone(), Text);
-        Bed { server, link, keys, queue }
+        Fixture { server, link, keys, queue }
     }
 
     fn mover(&self) -> Mover {

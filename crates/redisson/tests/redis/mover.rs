@@ -9,12 +9,12 @@ use dwell_redisson::{
     DelayedQueue, Error, Event, Keys, Layout, Mover, MoverOptions, When, decode_element, encode_element,
 };
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 const POISON: &[u8] = b"no element at all";
 
 /// Moves until nothing is due any more and `count` payloads are ready.
-async fn move_until(bed: &Bed, count: usize) {
+async fn move_until(bed: &Fixture, count: usize) {
     let mut mover = bed.mover();
     while bed.queue.ready_size().await.expect("it is a list") < count {
         mover.pass().await.expect("it moves");
@@ -25,7 +25,7 @@ async fn move_until(bed: &Bed, count: usize) {
 #[test]
 fn due_elements_come_in_the_order_of_their_instants() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let now_ms = bed.now_ms().await;
         for (value, after_ms) in [("c", 30), ("a", 1), ("later", HOUR_MS as i64), ("b", 15)] {
             let due = dwell_model::Timestamp::from_ms(now_ms + after_ms).unwrap();
@@ -42,7 +42,7 @@ fn due_elements_come_in_the_order_of_their_instants() {
 #[test]
 fn a_running_mover_wakes_for_an_offer_and_moves_it_on_time() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         // No sweep is due in time: only the channel and the instant wake it.
         let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
         let mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
@@ -66,7 +66,7 @@ fn a_running_mover_wakes_for_an_offer_and_moves_it_on_time() {
 #[test]
 fn a_sweep_finds_what_no_notification_told_of() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let options = MoverOptions { sweep_ms: 20, ..MoverOptions::default() };
         let mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
@@ -87,7 +87,7 @@ fn a_sweep_finds_what_no_notification_told_of() {
 #[test]
 fn a_mover_outlives_its_connections() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let options = MoverOptions { sweep_ms: 20, ..MoverOptions::default() };
         let mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
@@ -112,7 +112,7 @@ fn a_mover_outlives_its_connections() {
 }
 
 /// The number of subscribed connections, and of channels.
-fn heard(bed: &Bed) -> (usize, usize) {
+fn heard(bed: &Fixture) -> (usize, usize) {
     let list: String =
         redis::from_redis_value(bed.server.command(&["CLIENT", "LIST", "TYPE", "pubsub"])).unwrap();
     let channels: Vec<String> =
@@ -124,7 +124,7 @@ fn heard(bed: &Bed) -> (usize, usize) {
 fn movers_of_many_queues_share_one_subscription_and_it_comes_again() {
     run(async {
         const COUNT: usize = 300;
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         // No sweep is due in time: only the channel wakes them.
         let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
         let (stop, stopped) = tokio::sync::watch::channel(());
@@ -172,7 +172,7 @@ fn movers_of_many_queues_share_one_subscription_and_it_comes_again() {
 #[test]
 fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let allowed = bed.keys.channel();
         bed.server.command(&["ACL", "SETUSER", "default", "resetchannels", &format!("&{allowed}")]);
         let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
@@ -190,7 +190,7 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
         let (mut is_refused, mut is_listening) = (false, false);
         while !(is_refused && is_listening) {
             match told.recv().await.unwrap() {
-                ("forbidden", Event::Trouble(error)) => {
+                ("forbidden", Event::Failure(error)) => {
                     assert_eq!(error.code(), "redis_refused", "{error}");
                     is_refused = true;
                 }
@@ -217,7 +217,7 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
 #[test]
 fn a_mover_that_cannot_listen_moves() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.offer("one", 1).await;
         bed.server.command(&["ACL", "SETUSER", "default", "resetchannels"]);
         let mover = Mover::new(bed.link.clone(), bed.keys.clone(), MoverOptions::default());
@@ -226,7 +226,7 @@ fn a_mover_that_cannot_listen_moves() {
         let (mut is_told, mut moved) = (false, 0);
         while !is_told || moved == 0 {
             match told.recv().await.unwrap() {
-                Event::Trouble(error) => {
+                Event::Failure(error) => {
                     assert_eq!(error.code(), "redis_refused", "{error}");
                     is_told = true;
                 }
@@ -242,7 +242,7 @@ fn a_mover_that_cannot_listen_moves() {
 #[test]
 fn poison_is_set_aside_and_delays_nobody() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let now = bed.now_ms().await;
         bed.offer("first", 1).await;
         bed.plant(POISON, &(now - 1_000).to_string()).await;
@@ -263,7 +263,7 @@ fn poison_is_set_aside_and_delays_nobody() {
 #[test]
 fn what_would_jam_java_is_mended_before_it_is_due() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let old = encode_element(Layout::Old, *b"\x79\x09\x89\x2a\xaf\x16\xac\x43", b"old");
         bed.offer("new", HOUR_MS).await;
         bed.plant(POISON, "4102444800000").await;
@@ -297,7 +297,7 @@ fn what_would_jam_java_is_mended_before_it_is_due() {
 #[test]
 fn nothing_is_rewritten_unasked() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for layout in [Layout::Old, Layout::New] {
             bed.plant(&encode_element(layout, *b"\x79\x09\x89\x2a\xaf\x16\xac\x43", b"x"), "1000").await;
             bed.plant(&encode_element(layout, *b"\x78\x09\x89\x2a\xaf\x16\xac\x43", b"y"), "4102444800000")
@@ -312,7 +312,7 @@ fn nothing_is_rewritten_unasked() {
 #[test]
 fn a_walk_sees_each_element_once_and_all_that_come() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
         let mut mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
         for round in 0..4_u64 {
@@ -335,7 +335,7 @@ fn a_walk_sees_each_element_once_and_all_that_come() {
 #[test]
 fn a_destination_of_another_type_is_told_and_loses_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.send(redis::cmd("SET").arg(bed.keys.ready()).arg("mine")).await;
         bed.queue.offer(&text("x"), When::At(dwell_model::Timestamp::MIN)).await.unwrap();
         let moved = bed.mover().step().await;
@@ -349,7 +349,7 @@ fn a_destination_of_another_type_is_told_and_loses_nothing() {
 #[test]
 fn several_movers_move_each_element_once() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let count = 5_000;
         let at = When::At(dwell_model::Timestamp::from_ms(bed.now_ms().await + 300).unwrap());
         let values: Vec<_> = (0..count).map(|n| (n.to_string(), at)).collect();
@@ -380,7 +380,7 @@ fn several_movers_move_each_element_once() {
 #[test]
 fn batches_shrink_where_the_search_is_dear() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         // The due elements were offered last, behind many that are due later: a search from the head passes all of
         // these.
         let values: Vec<_> = (0..30_000).map(|n| (format!("{n:0100}"), When::In(HOUR_MS))).collect();

@@ -5,12 +5,12 @@ use dwell_redisson::codec::Text;
 use dwell_redisson::{DelayedQueue, Error, Layout, Mover, MoverOptions, Offered, When, decode_element};
 use futures_util::StreamExt as _;
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 #[test]
 fn a_delay_runs_from_the_servers_clock() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let before = bed.now_ms().await;
         let due = bed.queue.offer(&text("x"), When::In(5_000)).await.unwrap().as_ms();
         let after = bed.now_ms().await;
@@ -30,7 +30,7 @@ fn a_delay_runs_from_the_servers_clock() {
 #[test]
 fn past_the_last_instant_all_of_a_batch_is_refused() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let far = When::In(Timestamp::MAX.as_ms() as u64);
         let offered = bed.queue.offer_many(&[(text("x"), When::In(1)), (text("y"), far)]).await;
         assert!(matches!(offered, Err(Error::Invalid(Invalid::DueOutOfRange { .. }))), "{offered:?}");
@@ -45,7 +45,7 @@ fn past_the_last_instant_all_of_a_batch_is_refused() {
 #[test]
 fn an_id_offers_once() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let Offered::New { due } = bed.queue.offer_as("7", &text("x"), When::In(HOUR_MS)).await.unwrap()
         else {
             panic!("it was new")
@@ -66,7 +66,7 @@ fn an_id_offers_once() {
 #[test]
 fn an_id_is_forgotten_some_time_after_the_instant() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.queue.offer_as("7", &text("x"), When::In(HOUR_MS)).await.unwrap();
         let ttl: u64 = bed.link.ask(redis::cmd("PTTL").arg(bed.keys.offer("7"))).await.unwrap();
         assert!((HOUR_MS..=HOUR_MS + 10 * 60 * 1000 + 1).contains(&ttl), "{ttl}");
@@ -76,7 +76,7 @@ fn an_id_is_forgotten_some_time_after_the_instant() {
 #[test]
 fn an_id_debounces() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let first = bed.queue.replace_as("cart", &text("one item"), When::In(10)).await.unwrap();
         assert!(matches!(first, Offered::New { .. }));
         let second = bed.queue.replace_as("cart", &text("two items"), When::In(HOUR_MS)).await.unwrap();
@@ -91,7 +91,7 @@ fn an_id_debounces() {
 #[test]
 fn the_channel_tells_a_new_first_instant_and_nothing_else() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let mut subscriber = bed.link.subscriber().await.unwrap();
         subscriber.subscribe(bed.keys.channel()).await.unwrap();
         let mut told = subscriber.into_on_message();
@@ -109,7 +109,7 @@ fn the_channel_tells_a_new_first_instant_and_nothing_else() {
 #[test]
 fn elements_have_javas_bytes() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.offer("hello", HOUR_MS).await;
         let packed: Vec<u8> =
             bed.link.ask(redis::cmd("LINDEX").arg(bed.keys.pending()).arg(0)).await.unwrap();
@@ -126,7 +126,7 @@ fn elements_have_javas_bytes() {
 #[test]
 fn an_id_finds_its_element_after_it_was_rewritten() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for layout in [Layout::New, Layout::Old] {
             let other = if layout == Layout::New { Layout::Old } else { Layout::New };
             let queue = DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Text).with_layout(layout);

@@ -3,12 +3,12 @@
 use dwell_redisson::codec::{Codec, Long};
 use dwell_redisson::{DelayedQueue, Error, Keys, Layout, When, decode_element, encode_element};
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 #[test]
 fn pending_values_are_seen_in_the_order_of_offers() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for (value, delay_ms) in [("c", 3 * HOUR_MS), ("a", HOUR_MS), ("b", 2 * HOUR_MS)] {
             bed.offer(value, delay_ms).await;
         }
@@ -28,7 +28,7 @@ fn pending_values_are_seen_in_the_order_of_offers() {
 #[test]
 fn the_first_equal_one_is_removed() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for value in ["x", "y", "x", "z"] {
             bed.offer(value, HOUR_MS).await;
         }
@@ -43,7 +43,7 @@ fn the_first_equal_one_is_removed() {
 #[test]
 fn walks_over_many_pages_find_all() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let values: Vec<_> = (0..3_000).map(|n| (format!("v{}", n % 1_000), When::In(HOUR_MS))).collect();
         for some in values.chunks(500) {
             bed.queue.offer_many(some).await.unwrap();
@@ -58,7 +58,7 @@ fn walks_over_many_pages_find_all() {
 #[test]
 fn a_debounce_leaves_one() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.offer("x", 10).await;
         bed.offer("y", HOUR_MS).await;
         bed.offer("x", 20).await;
@@ -74,7 +74,7 @@ fn a_debounce_leaves_one() {
 #[test]
 fn a_value_that_the_codec_cannot_read_stays() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.offer("no number", HOUR_MS).await;
         let numbers = DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Long);
         assert!(matches!(numbers.read_all().await, Err(Error::Value { codec: "long", .. })));
@@ -88,7 +88,7 @@ fn a_value_that_the_codec_cannot_read_stays() {
 #[test]
 fn both_layouts_are_read_side_by_side() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let old = DelayedQueue::new(bed.link.clone(), bed.keys.clone(), dwell_redisson::codec::Text)
             .with_layout(Layout::Old);
         old.offer(&text("old"), When::In(HOUR_MS)).await.unwrap();
@@ -105,7 +105,7 @@ fn both_layouts_are_read_side_by_side() {
 #[test]
 fn a_key_of_another_type_is_a_typed_error_and_changes_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         bed.send(redis::cmd("SET").arg(bed.keys.pending()).arg("mine")).await;
         let offered = bed.queue.offer(&text("x"), When::In(1)).await;
         assert!(matches!(offered, Err(Error::WrongType { .. })), "{offered:?}");
@@ -119,7 +119,7 @@ fn a_key_of_another_type_is_a_typed_error_and_changes_nothing() {
 #[test]
 fn a_mapped_name_is_another_queue() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let keys = Keys::with_prefix("shop:", "orders").unwrap();
         let mapped = DelayedQueue::new(bed.link.clone(), keys, dwell_redisson::codec::Text);
         mapped.offer(&text("x"), When::In(HOUR_MS)).await.unwrap();

@@ -10,32 +10,32 @@ use dwell_redisson::{
 };
 use dwell_testkit::redis::proxy::{Options, Proxy};
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 /// Runs a test in which each call is made twice.
-fn twice(test: impl AsyncFn(&Bed)) {
+fn twice(test: impl AsyncFn(&Fixture)) {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         repeat_calls(true);
         test(&bed).await;
         repeat_calls(false);
     });
 }
 
-fn consumer(bed: &Bed) -> Consumer {
+fn consumer(bed: &Fixture) -> Consumer {
     Consumer::new(bed.link.clone(), bed.keys.clone()).with_max_attempts(3)
 }
 
-async fn put(bed: &Bed, payloads: &[&str]) {
+async fn put(bed: &Fixture, payloads: &[&str]) {
     bed.send(redis::cmd("RPUSH").arg(bed.keys.ready()).arg(payloads)).await;
 }
 
-async fn count(bed: &Bed, command: &str, key: &str) -> usize {
+async fn count(bed: &Fixture, command: &str, key: &str) -> usize {
     bed.link.ask(redis::cmd(command).arg(key)).await.unwrap()
 }
 
 /// Returns the pending values, and asserts that as many are in the sorted set.
-async fn pending(bed: &Bed) -> Vec<String> {
+async fn pending(bed: &Fixture) -> Vec<String> {
     let all = bed.queue.read_all().await.unwrap();
     assert_eq!(count(bed, "ZCARD", &bed.keys.timeouts()).await, all.len(), "{all:?}");
     all
@@ -218,7 +218,7 @@ fn the_doctors_fixes_are_counted_once() {
 #[test]
 fn a_call_that_comes_late_is_refused() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let code = [
             include_str!("../../src/lua/common.lua"),
             include_str!("../../src/lua/answer.lua"),
@@ -253,7 +253,7 @@ fn a_call_that_comes_late_is_refused() {
 #[test]
 fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let code = [
             include_str!("../../src/lua/common.lua"),
             include_str!("../../src/lua/answer.lua"),
@@ -282,7 +282,7 @@ fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
 #[test]
 fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let slow = Proxy::to(bed.server.port()).await;
         let address = slow.url("connections=1&timeout_ms=400").parse().unwrap();
         let link = Link::open(address).await.unwrap();
@@ -314,7 +314,7 @@ fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
 #[test]
 fn a_call_that_changes_nothing_writes_nothing() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         assert_eq!(bed.mover().pass().await.unwrap(), (0, 0));
         assert!(consumer(&bed).claim(1, 0, HOUR_MS).await.unwrap().is_empty());
         assert_eq!(consumer(&bed).ack("no token").await.unwrap(), Settled::LeaseLost);
@@ -332,7 +332,7 @@ fn a_call_that_changes_nothing_writes_nothing() {
 #[test]
 fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let options = Options { watches: |_| true, ..Options::default() };
         let proxy = Proxy::with(bed.server.port(), options).await;
         let link = Link::open(proxy.url("connections=1").parse().unwrap()).await.unwrap();

@@ -6,14 +6,14 @@ use dwell_redis::Link;
 use dwell_redisson::codec::Text;
 use dwell_redisson::{Consumer, DelayedQueue};
 
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
-fn queue(bed: &Bed) -> Arc<DelayedQueue<Text>> {
+fn queue(bed: &Fixture) -> Arc<DelayedQueue<Text>> {
     Arc::new(DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Text))
 }
 
 /// Waits until `count` waiters block at the server.
-async fn blocked(bed: &Bed, count: usize) {
+async fn blocked(bed: &Fixture, count: usize) {
     while bed.server.info("blocked_clients") != Some(count.to_string()) {
         tokio::task::yield_now().await;
     }
@@ -22,7 +22,7 @@ async fn blocked(bed: &Bed, count: usize) {
 #[test]
 fn takes_wait_beside_each_other() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let queue = queue(&bed);
         let waiting: Vec<_> = (0..10)
             .map(|_| {
@@ -50,7 +50,7 @@ fn takes_wait_beside_each_other() {
 #[test]
 fn takes_that_find_nothing_end_together() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let queue = queue(&bed);
         let begun_ms = bed.now_ms().await;
         let waiting: Vec<_> = (0..10)
@@ -70,7 +70,7 @@ fn takes_that_find_nothing_end_together() {
 #[test]
 fn claims_wait_beside_each_other() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = Arc::new(Consumer::new(bed.link.clone(), bed.keys.clone()));
         let waiting: Vec<_> = (0..10)
             .map(|_| {
@@ -95,7 +95,7 @@ fn claims_wait_beside_each_other() {
 #[test]
 fn more_takes_than_connections_end_too() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let queue = queue(&bed);
         let long: Vec<_> = (0..64)
             .map(|_| {
@@ -115,7 +115,7 @@ fn more_takes_than_connections_end_too() {
 #[test]
 fn a_claim_whose_inbox_others_empty_waits_on() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = Consumer::new(bed.link.clone(), bed.keys.clone());
         let claiming = tokio::spawn(async move { consumer.claim(1, 30_000, HOUR_MS).await });
         let thief = Link::open(bed.server.address()).await.unwrap();

@@ -3,7 +3,7 @@
 use dwell_redisson::{Consumer, Layout, Mover, MoverOptions, When, encode_element};
 
 use crate::watch::{Watch, count};
-use crate::{Bed, HOUR_MS, run, text};
+use crate::{Fixture, HOUR_MS, run, text};
 
 /// The scripts' bound on bytes.
 const BYTES: usize = 100_000;
@@ -15,7 +15,7 @@ fn big(n: usize, size: usize) -> String {
 #[test]
 fn a_mover_moves_by_bytes_and_not_only_by_elements() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let at = When::At(dwell_model::Timestamp::MIN);
         let sizes = |n: usize| if n % 20 == 19 { 250_000 } else { 30_000 };
         for n in 0..60 {
@@ -53,7 +53,7 @@ fn a_mover_moves_by_bytes_and_not_only_by_elements() {
 #[test]
 fn a_claim_leases_by_bytes_and_gives_all_the_same() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let consumer = Consumer::new(bed.link.clone(), bed.keys.clone());
         for n in 0..50 {
             bed.send(redis::cmd("RPUSH").arg(bed.keys.ready()).arg(big(n, 20_000))).await;
@@ -87,7 +87,7 @@ fn a_claim_leases_by_bytes_and_gives_all_the_same() {
 #[test]
 fn what_is_mended_is_read_by_bytes_and_once() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for n in 0..60 {
             bed.offer(&big(n, 20_000), HOUR_MS).await;
         }
@@ -140,7 +140,7 @@ fn what_is_mended_is_read_by_bytes_and_once() {
 }
 
 /// The number of calls of a command that the server has counted, by clients and scripts.
-fn calls(bed: &Bed, command: &str) -> u64 {
+fn calls(bed: &Fixture, command: &str) -> u64 {
     let all = dwell_testkit::redis::text(bed.server.command(&["INFO", "commandstats"]));
     let line = all.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
@@ -149,7 +149,7 @@ fn calls(bed: &Bed, command: &str) -> u64 {
 #[test]
 fn a_debounce_of_many_goes_in_small_steps_and_one_is_always_there() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         let values: Vec<_> = (0..5_000)
             .map(|n| (if n % 10 == 3 { text("same") } else { format!("{n:0100}") }, When::In(HOUR_MS)))
             .collect();
@@ -202,7 +202,7 @@ fn a_debounce_of_many_goes_in_small_steps_and_one_is_always_there() {
 #[test]
 fn a_debounce_outlives_what_becomes_due_meanwhile() {
     run(async {
-        let bed = Bed::new().await;
+        let bed = Fixture::new().await;
         for _ in 0..200 {
             bed.offer("same", HOUR_MS).await;
         }

@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{Held, Memory, SMALL};
+use super::{Memory, ReservedBytes, SMALL};
 
 /// What a call waits for before it may proceed.
-enum Wait {
+enum AdmissionWait {
     Room(Pin<Box<dyn Future<Output = bool> + Send>>),
     Reader(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>),
 }
@@ -44,7 +44,7 @@ impl Memory {
         self: &Arc<Memory>,
         call: impl Future<Output = T>,
         bytes: impl Fn(&T) -> usize,
-    ) -> Result<(T, Held), NoRoom> {
+    ) -> Result<(T, ReservedBytes), NoRoom> {
         self.bring_within(self.patience, call, bytes).await
     }
 
@@ -54,7 +54,7 @@ impl Memory {
         patience: Duration,
         call: impl Future<Output = T>,
         bytes: impl Fn(&T) -> usize,
-    ) -> Result<(T, Held), NoRoom> {
+    ) -> Result<(T, ReservedBytes), NoRoom> {
         let mut call = pin!(call);
         let mut wait = None;
         let mut has_begun = false;
@@ -82,34 +82,38 @@ impl Memory {
     fn poll_turn(
         self: &Arc<Memory>,
         context: &mut Context<'_>,
-        wait: &mut Option<Wait>,
+        wait: &mut Option<AdmissionWait>,
         patience: Duration,
         is_to_read: bool,
     ) -> Poll<Result<Option<OwnedSemaphorePermit>, NoRoom>> {
         let mut reader = None;
         loop {
             match wait {
-                Some(Wait::Room(room)) => {
+                Some(AdmissionWait::Room(room)) => {
                     let is_room = ready!(room.as_mut().poll(context));
                     if !is_room {
                         return Poll::Ready(Err(NoRoom));
                     }
                 }
-                Some(Wait::Reader(turn)) => reader = ready!(turn.as_mut().poll(context)),
+                Some(AdmissionWait::Reader(turn)) => reader = ready!(turn.as_mut().poll(context)),
                 None => {}
             }
             let (memory, readers) = (Arc::clone(self), Arc::clone(&self.readers));
             *wait = if self.is_over() {
                 // A call that waits for room keeps no permit to read.
                 reader = None;
-                Some(Wait::Room(Box::pin(async move { timeout(patience, memory.room()).await.is_ok() })))
+                Some(AdmissionWait::Room(Box::pin(
+                    async move { timeout(patience, memory.room()).await.is_ok() },
+                )))
             } else if is_to_read && reader.is_none() {
                 match Arc::clone(&readers).try_acquire_owned() {
                     Ok(place) => {
                         reader = Some(place);
                         None
                     }
-                    Err(_) => Some(Wait::Reader(Box::pin(async { readers.acquire_owned().await.ok() }))),
+                    Err(_) => {
+                        Some(AdmissionWait::Reader(Box::pin(async { readers.acquire_owned().await.ok() })))
+                    }
                 }
             } else {
                 None

@@ -24,15 +24,15 @@ pub(super) struct Beyond(AtomicUsize);
 
 /// The names of one connection; they are released when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct ConnectionNames {
     memory: Arc<Memory>,
     beyond: usize,
 }
 
 impl Memory {
     /// Reserves `count` names, if there is room for them.
-    pub(crate) fn names(self: &Arc<Memory>, count: usize) -> Option<Names> {
-        let mut names = Names { memory: Arc::clone(self), beyond: 0 };
+    pub(crate) fn names(self: &Arc<Memory>, count: usize) -> Option<ConnectionNames> {
+        let mut names = ConnectionNames { memory: Arc::clone(self), beyond: 0 };
         names.set(count).then_some(names)
     }
 
@@ -42,7 +42,7 @@ impl Memory {
     }
 }
 
-impl Names {
+impl ConnectionNames {
     /// Sets the number of names; false if there is no room for more, and the number stays.
     pub(crate) fn set(&mut self, count: usize) -> bool {
         let (before, beyond) = (self.beyond, count.saturating_sub(FREE_NAMES));
@@ -61,7 +61,7 @@ impl Names {
     }
 }
 
-impl Drop for Names {
+impl Drop for ConnectionNames {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -24,7 +24,7 @@ macro_rules! counted {
     ($($name:ident $field:literal),* $(,)?) => {
         /// The commands that `stats` counts, in its order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Counted {
+        pub(super) enum CountedCommand {
             $($name),*
         }
 
@@ -79,7 +79,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Counts a command that was read.
-    pub(super) fn count(&self, command: Counted) {
+    pub(super) fn count(&self, command: CountedCommand) {
         self.commands[command as usize].add(1);
     }
 

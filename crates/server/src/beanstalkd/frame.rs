@@ -126,14 +126,14 @@ impl Parser {
                         return Some(Frame::Foreign);
                     }
                     match parse_line(&line) {
-                        Line::Done(frame) => return Some(frame),
+                        FrameLine::Done(frame) => return Some(frame),
                         // The size is checked first, as beanstalkd does: a body that is too long is skipped in any
                         // case.
-                        Line::Put(put, _) if put.len() > self.body_limit => {
+                        FrameLine::Put(put, _) if put.len() > self.body_limit => {
                             self.at = At::Skipping(put.len() as u64 + 2, Unwanted::TooLong);
                         }
-                        Line::Put(_, Err(Malformed)) => return Some(Frame::BadFormat),
-                        Line::Put(put, Ok(())) => self.at = At::Body(put),
+                        FrameLine::Put(_, Err(Malformed)) => return Some(Frame::BadFormat),
+                        FrameLine::Put(put, Ok(())) => self.at = At::Body(put),
                     }
                 }
                 At::LongLine => {
@@ -184,16 +184,16 @@ impl Parser {
     }
 }
 
-enum Line {
+enum FrameLine {
     Done(Frame),
     /// A put, whose body follows; and whether nothing followed its size.
     Put(PutLine, Result<(), Malformed>),
 }
 
-fn parse_line(line: &[u8]) -> Line {
+fn parse_line(line: &[u8]) -> FrameLine {
     // All verbs and arguments are ASCII; beanstalkd calls a line with a NUL malformed before it checks the verb.
     if line.contains(&0) {
-        return Line::Done(Frame::BadFormat);
+        return FrameLine::Done(Frame::BadFormat);
     }
     let (text, is_text) = match std::str::from_utf8(line) {
         Ok(text) => (text, true),
@@ -201,12 +201,12 @@ fn parse_line(line: &[u8]) -> Line {
     };
     // When the size is too large, anything may follow the numbers of a put.
     match PutLine::parse(text) {
-        Some(Ok((put, end))) => return Line::Put(put, if is_text { end } else { Err(Malformed) }),
-        Some(Err(Malformed)) => return Line::Done(Frame::BadFormat),
-        None if !is_text => return Line::Done(not_text(line)),
+        Some(Ok((put, end))) => return FrameLine::Put(put, if is_text { end } else { Err(Malformed) }),
+        Some(Err(Malformed)) => return FrameLine::Done(Frame::BadFormat),
+        None if !is_text => return FrameLine::Done(not_text(line)),
         None => {}
     }
-    Line::Done(match Command::parse(text) {
+    FrameLine::Done(match Command::parse(text) {
         Some(Ok(command)) => Frame::Command(command),
         Some(Err(Malformed)) => Frame::BadFormat,
         None => Frame::UnknownCommand,

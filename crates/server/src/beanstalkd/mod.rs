@@ -5,21 +5,21 @@
 //! - `frame`: bytes to commands, without I/O; `arguments`: numbers and names on a line; `reply`: replies to bytes
 //! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
 //! - `connection/`: the loop over a socket: reads, runs of commands that share a call to the store, waits, writes
-//! - `session`: a connection's state; `held`: the jobs it holds; `tubes`: which tubes are used and watched
-//! - `census`: the walk over all queues; `counters`, `host`: the figures of `stats`; `logged`: the log of commands
+//! - `session`: a connection's state; `reserved_jobs`: the jobs it holds; `tubes`: which tubes are used and watched
+//! - `census`: the walk over all queues; `counters`, `host`: the figures of `stats`; `command_log`: the log of commands
 //!
 //! The protocol, and how it differs from beanstalkd, is documented in `docs/beanstalkd.md`.
 
 mod arguments;
 mod census;
 mod command;
+mod command_log;
 mod connection;
 mod counters;
 mod frame;
-mod held;
 mod host;
-mod logged;
 mod reply;
+mod reserved_jobs;
 mod session;
 mod tubes;
 
@@ -52,7 +52,7 @@ use crate::returns::Returns;
 pub(crate) const NO_PLACE: &[u8] = b"OUT_OF_MEMORY\r\n";
 
 /// The state that all connections share.
-pub(crate) struct Shared {
+pub(crate) struct BeanstalkdShared {
     store: Arc<dyn Store>,
     config: BeanstalkdConfig,
     clock: Arc<dyn Clock>,
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     began_ms: u64,
 }
 
-impl Shared {
+impl BeanstalkdShared {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         config: BeanstalkdConfig,
@@ -79,12 +79,12 @@ impl Shared {
         draining: watch::Receiver<bool>,
         metrics: Arc<Metrics>,
         memory: Arc<Memory>,
-    ) -> Shared {
+    ) -> BeanstalkdShared {
         let began_ms = clock.now().mono_ms;
         // The standard library seeds it from the system's randomness.
         let instance = RandomState::new().hash_one(std::process::id());
         let (counters, tubes, walks) = (Counters::default(), Arc::default(), Walks::default());
-        Shared {
+        BeanstalkdShared {
             store,
             config,
             clock,
@@ -209,7 +209,7 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for BeanstalkdShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
     }
@@ -237,7 +237,8 @@ mod tests {
         let (_drain, draining) = watch::channel(false);
         let config = BeanstalkdConfig::default();
         let (metrics, memory) = (Arc::default(), Memory::new(1 << 20));
-        let shared = Shared::new(Arc::clone(&store), config, clock, returns, draining, metrics, memory);
+        let shared =
+            BeanstalkdShared::new(Arc::clone(&store), config, clock, returns, draining, metrics, memory);
         let shared = Arc::new(shared);
         let mut session = session::Session::new(Arc::clone(&shared), String::new());
         for at in 0..10_000 {

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use dwell_model::{Invalid, Message};
 use dwell_store::Error;
 
-use crate::admission::Held;
+use crate::admission::ReservedBytes;
 
 /// Replies of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +91,12 @@ pub(super) struct Replies {
     /// Whether one of them hands over a lease, which runs.
     pub(super) urgent: bool,
     /// Room for large replies, from when they are made until they are written.
-    room: Option<Held>,
+    room: Option<ReservedBytes>,
 }
 
 impl Replies {
     /// `held` was set aside for the replies that are added now.
-    pub(super) fn hold(&mut self, held: Held) {
+    pub(super) fn hold(&mut self, held: ReservedBytes) {
         match &mut self.room {
             None => self.room = Some(held),
             Some(room) => room.absorb(held),
@@ -104,12 +104,12 @@ impl Replies {
     }
 
     /// Takes all replies, with their room.
-    pub(super) fn split(&mut self) -> (BytesMut, Option<Held>) {
+    pub(super) fn split(&mut self) -> (BytesMut, Option<ReservedBytes>) {
         (self.bytes.split(), self.room.take())
     }
 
     /// Takes all replies, and the buffer with them.
-    pub(super) fn take(&mut self) -> (BytesMut, Option<Held>) {
+    pub(super) fn take(&mut self) -> (BytesMut, Option<ReservedBytes>) {
         self.urgent = false;
         (std::mem::take(&mut self.bytes), self.room.take())
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use dwell_model::{Message, MessageId, Number, QueueName, State, StateKind};
 use dwell_store::{Action, Error, Settle, Settled, Target};
 
-use super::Shared;
-use super::held::Held;
+use super::BeanstalkdShared;
+use super::reserved_jobs::ReservedJobs;
 use super::tubes::{Tie, TieKind};
 use crate::MOST_NAMES;
-use crate::admission::Names;
+use crate::admission::ConnectionNames;
 
 /// The tube that a new connection uses and watches.
 pub(super) fn default_tube() -> QueueName {
@@ -23,26 +23,26 @@ const HELD_IN_ANY_CASE: usize = 64;
 /// One connection's state. When it is dropped, its jobs are given back.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BeanstalkdShared>,
     /// The peer's address, as the log shows it.
     pub(super) peer: String,
-    pub(super) held: Held,
+    pub(super) held: ReservedJobs,
     used: Tie,
     watched: Vec<Tie>,
     /// Room for the tubes that it watches.
-    names: Names,
+    names: ConnectionNames,
     is_producer: bool,
     is_worker: bool,
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, peer: String) -> Session {
+    pub(super) fn new(shared: Arc<BeanstalkdShared>, peer: String) -> Session {
         let default = default_tube();
         let used = Tie::new(&shared.tubes, default.clone(), TieKind::Using);
         let watched = vec![Tie::new(&shared.tubes, default, TieKind::Watching)];
         shared.counters.connections.add(1);
         shared.counters.connections_ever.add(1);
-        let held = Held::among(Arc::clone(&shared.held_by_all));
+        let held = ReservedJobs::among(Arc::clone(&shared.held_by_all));
         let names = shared.memory.names(watched.len()).expect("each may watch a few in any case");
         Session { shared, peer, held, used, watched, names, is_producer: false, is_worker: false }
     }

@@ -103,10 +103,10 @@ async fn refused(
 
 /// The queues that the configuration in force has settings for. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured(Arc<Shared>);
+pub(crate) struct Configured(Arc<SharedConfig>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedConfig {
     in_force: RwLock<Vec<QueueConfig>>,
     /// Serializes writes of settings to the store: a configuration that comes into force, or one queue that was
     /// deleted. Without it a queue could be left with settings that were read before another configuration came, and
@@ -222,13 +222,13 @@ mod tests {
     use super::*;
 
     /// A store whose answers to `configure` each wait for a permit.
-    struct Slow {
+    struct SlowStore {
         memory: MemoryStore,
         answers: Semaphore,
     }
 
     #[async_trait]
-    impl Store for Slow {
+    impl Store for SlowStore {
         async fn configure(
             &self,
             queue: QueueName,
@@ -250,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn a_queue_that_is_deleted_while_a_configuration_comes_into_force_has_the_settings_of_that() {
         let memory = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
-        let slow = Arc::new(Slow { memory, answers: Semaphore::new(0) });
+        let slow = Arc::new(SlowStore { memory, answers: Semaphore::new(0) });
         let store = Arc::clone(&slow) as Arc<dyn Store>;
         let (_drain, draining) = watch::channel(false);
         let queue: QueueName = "q".parse().unwrap();

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::keys::{Form, Given, KEYS, Key, key};
+use super::keys::{ConfigKey, Form, Given, KEYS, key};
 use super::layers::Draft;
 use super::suggest::{did_you_mean, nearest};
 use super::{schedules, sinks, tables};
@@ -96,7 +96,7 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
 
 /// The section or table that a mistyped name was probably meant to be.
 fn meant(unknown: &str) -> Option<&'static str> {
-    nearest(unknown, KEYS.iter().map(Key::section).chain(TABLES))
+    nearest(unknown, KEYS.iter().map(ConfigKey::section).chain(TABLES))
 }
 
 /// A suggestion for a name at the top level that belongs elsewhere or is mistyped.
@@ -121,7 +121,7 @@ fn read_section(
     for (name, value) in table {
         let path = format!("{section}.{}", name.get_ref());
         let Some(key) = key(&path) else {
-            let names = KEYS.iter().filter(|key| key.section() == section).map(Key::name);
+            let names = KEYS.iter().filter(|key| key.section() == section).map(ConfigKey::name);
             let meant = did_you_mean(name.get_ref(), names);
             let detail = format!("there is no key '{:.100}' in [{section}]{meant}", name.get_ref());
             draft.refused(&path);

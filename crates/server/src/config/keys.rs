@@ -42,7 +42,7 @@ impl Given<'_> {
 /// A value as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum ShownValue {
     /// A text.
     Text(String),
     /// A whole number.
@@ -55,10 +55,10 @@ pub enum Value {
     Table(Vec<String>),
 }
 
-impl std::fmt::Display for Value {
+impl std::fmt::Display for ShownValue {
     /// As TOML; JSON's escapes are TOML's too.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Value::Table(fields) = self {
+        if let ShownValue::Table(fields) = self {
             return write!(f, "{{ {} }}", fields.join(", "));
         }
         f.write_str(&serde_json::to_string(self).map_err(|_| std::fmt::Error)?)
@@ -66,7 +66,7 @@ impl std::fmt::Display for Value {
 }
 
 /// A key.
-pub(super) struct Key {
+pub(super) struct ConfigKey {
     /// Section and name in the file.
     pub(super) path: &'static str,
     pub(super) env: &'static str,
@@ -76,10 +76,10 @@ pub(super) struct Key {
     pub(super) reloads: bool,
     pub(super) set: fn(&mut Draft, &Given<'_>) -> Result<(), String>,
     /// `None` where it has no value.
-    pub(super) get: fn(&Draft) -> Option<Value>,
+    pub(super) get: fn(&Draft) -> Option<ShownValue>,
 }
 
-impl Key {
+impl ConfigKey {
     /// `http` of `http.listen`.
     pub(super) fn section(&self) -> &'static str {
         self.path.split_once('.').map_or(self.path, |(section, _)| section)
@@ -96,25 +96,25 @@ impl Key {
     }
 }
 
-fn text(value: impl std::fmt::Display) -> Option<Value> {
-    Some(Value::Text(value.to_string()))
+fn text(value: impl std::fmt::Display) -> Option<ShownValue> {
+    Some(ShownValue::Text(value.to_string()))
 }
 
-fn number(value: usize) -> Option<Value> {
-    Some(Value::Integer(value as u64))
+fn number(value: usize) -> Option<ShownValue> {
+    Some(ShownValue::Integer(value as u64))
 }
 
-fn duration(ms: u64) -> Option<Value> {
+fn duration(ms: u64) -> Option<ShownValue> {
     text(format_duration_ms(ms))
 }
 
-fn size(bytes: u64) -> Option<Value> {
+fn size(bytes: u64) -> Option<ShownValue> {
     text(values::show_bytes(bytes))
 }
 
 macro_rules! key {
     ($path:literal, $env:literal, $flag:expr, $form:ident, $reloads:literal, |$draft:ident, $given:ident| $set:expr, $get:expr) => {
-        Key {
+        ConfigKey {
             path: $path,
             env: $env,
             flag: $flag,
@@ -131,7 +131,7 @@ macro_rules! key {
 
 /// All keys, by section.
 #[rustfmt::skip]
-pub(super) static KEYS: &[Key] = &[
+pub(super) static KEYS: &[ConfigKey] = &[
     key!("store.url", "DWELL_STORE", Some("--store"), Text, false,
         |draft, given| draft.store.kind = values::store(given)?, text(draft.store.kind.shown())),
     key!("store.data", "DWELL_DATA", Some("--data"), Text, false,
@@ -168,11 +168,11 @@ pub(super) static KEYS: &[Key] = &[
     key!("http.listen", "DWELL_LISTEN", Some("--listen"), Text, false,
         |draft, given| draft.http.listen = values::address(given)?, text(draft.http.listen)),
     key!("http.hosts", "DWELL_HOSTS", Some("--host"), Texts, true,
-        |draft, given| draft.http.hosts = values::hosts(given)?, Some(Value::Texts(draft.http.hosts.clone()))),
+        |draft, given| draft.http.hosts = values::hosts(given)?, Some(ShownValue::Texts(draft.http.hosts.clone()))),
     key!("http.insecure", "DWELL_INSECURE_HTTP", Some("--insecure-http"), Boolean, false,
-        |draft, given| draft.http.insecure = values::boolean(given)?, Some(Value::Boolean(draft.http.insecure))),
+        |draft, given| draft.http.insecure = values::boolean(given)?, Some(ShownValue::Boolean(draft.http.insecure))),
     key!("http.page", "DWELL_HTTP_PAGE", None, Boolean, false,
-        |draft, given| draft.http.page = values::boolean(given)?, Some(Value::Boolean(draft.http.page))),
+        |draft, given| draft.http.page = values::boolean(given)?, Some(ShownValue::Boolean(draft.http.page))),
     key!("http.max_connections", "DWELL_HTTP_MAX_CONNECTIONS", None, Integer, false,
         |draft, given| draft.http.max_connections = values::count(given)?, number(draft.http.max_connections)),
     key!("http.max_wait", "DWELL_HTTP_MAX_WAIT", None, Text, false,
@@ -205,7 +205,7 @@ pub(super) static KEYS: &[Key] = &[
         if draft.speaks_beanstalkd { text(draft.beanstalkd.listen) } else { text("off") }),
     key!("beanstalkd.insecure", "DWELL_INSECURE_BEANSTALKD", Some("--insecure-beanstalkd"), Boolean, false,
         |draft, given| draft.beanstalkd.insecure = values::boolean(given)?,
-        Some(Value::Boolean(draft.beanstalkd.insecure))),
+        Some(ShownValue::Boolean(draft.beanstalkd.insecure))),
     key!("beanstalkd.max_connections", "DWELL_BEANSTALKD_MAX_CONNECTIONS", None, Integer, false,
         |draft, given| draft.beanstalkd.max_connections = values::count(given)?,
         number(draft.beanstalkd.max_connections)),
@@ -224,7 +224,7 @@ pub(super) static KEYS: &[Key] = &[
         draft.redisson.redis.as_ref().and_then(|redis| text(redis.shown()))),
     key!("redisson.queues", "DWELL_REDISSON_QUEUES", Some("--redisson-queue"), Texts, false,
         |draft, given| draft.redisson.names = given.texts.to_vec(),
-        Some(Value::Texts(draft.redisson.names.clone()))),
+        Some(ShownValue::Texts(draft.redisson.names.clone()))),
     key!("redisson.name_prefix", "DWELL_REDISSON_NAME_PREFIX", None, Text, false,
         |draft, given| draft.redisson.name_prefix = given.one().to_owned(),
         text(&draft.redisson.name_prefix)),
@@ -245,7 +245,7 @@ pub(super) static KEYS: &[Key] = &[
 ];
 
 /// The key with this path.
-pub(super) fn key(path: &str) -> Option<&'static Key> {
+pub(super) fn key(path: &str) -> Option<&'static ConfigKey> {
     KEYS.iter().find(|key| key.path == path)
 }
 
@@ -283,10 +283,10 @@ mod tests {
             let mut draft = Draft::default();
             let Some(value) = (key.get)(&draft) else { continue };
             let texts = match &value {
-                Value::Text(text) => vec![text.clone()],
-                Value::Integer(number) => vec![number.to_string()],
-                Value::Boolean(boolean) => vec![boolean.to_string()],
-                Value::Texts(texts) | Value::Table(texts) => texts.clone(),
+                ShownValue::Text(text) => vec![text.clone()],
+                ShownValue::Integer(number) => vec![number.to_string()],
+                ShownValue::Boolean(boolean) => vec![boolean.to_string()],
+                ShownValue::Texts(texts) | ShownValue::Table(texts) => texts.clone(),
             };
             let given = Given { texts: &texts, folder: Path::new("") };
             (key.set)(&mut draft, &given).unwrap_or_else(|error| panic!("{}: {error}", key.path));

@@ -14,7 +14,7 @@ use dwell_wire::QueueSettings;
 use super::check::{self, Files};
 use super::document::{self, Document};
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::keys::{Form, Given, KEYS, Value, key};
+use super::keys::{Form, Given, KEYS, ShownValue, key};
 use super::log::LogConfig;
 use super::schedules::ScheduleDraft;
 use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
@@ -163,18 +163,18 @@ pub struct Loaded {
     /// The configuration.
     pub configuration: Configuration,
     /// Every value with its origin, by section; without secrets.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<LayeredValue>,
     /// Settings that are valid, and probably not intended.
     pub warnings: Vec<Warning>,
 }
 
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct LayeredValue {
     /// `http.listen`; of a queue `queues."orders".lease`, of a token `tokens."name".scopes`.
     pub key: String,
     /// The value, as TOML when it is displayed.
-    pub value: Value,
+    pub value: ShownValue,
     /// Where it was set.
     pub origin: Origin,
     /// Whether a reload applies a change of it.
@@ -357,35 +357,37 @@ impl Draft {
         }
     }
 
-    fn shown(&self) -> Vec<Shown> {
+    fn shown(&self) -> Vec<LayeredValue> {
         let keys = KEYS.iter().filter_map(|key| {
             let value = (key.get)(self)?;
-            Some(Shown {
+            Some(LayeredValue {
                 key: key.path.to_owned(),
                 value,
                 origin: self.origin(key.path),
                 reloads: key.reloads,
             })
         });
-        let mut shown: Vec<Shown> = keys.collect();
+        let mut shown: Vec<LayeredValue> = keys.collect();
         let defaults = settings_shown(&self.limits.defaults);
         shown.extend(defaults.into_iter().map(|(name, value)| {
             let key = format!("defaults.{name}");
-            Shown { origin: self.origin(&key), key, value, reloads: false }
+            LayeredValue { origin: self.origin(&key), key, value, reloads: false }
         }));
         for queue in &self.queues {
             let in_force = settings_shown(&queue.over(&self.limits));
             for (name, value) in in_force.into_iter().filter(|(name, _)| queue.names(name)) {
                 let origin = self.origin(&format!("queues.{}.{name}", queue.name));
                 let key = format!("queues.\"{}\".{name}", queue.name);
-                shown.push(Shown { key, value, origin, reloads: true });
+                shown.push(LayeredValue { key, value, origin, reloads: true });
             }
         }
         for (token, draft) in self.http.tokens.iter().zip(&self.tokens) {
             let scopes = token.scopes.iter().map(Scope::to_string).collect();
-            let values =
-                [("scopes", Value::Texts(scopes)), ("sha256", Value::Text(token.digest.abbreviated()))];
-            shown.extend(values.into_iter().map(|(name, value)| Shown {
+            let values = [
+                ("scopes", ShownValue::Texts(scopes)),
+                ("sha256", ShownValue::Text(token.digest.abbreviated())),
+            ];
+            shown.extend(values.into_iter().map(|(name, value)| LayeredValue {
                 key: format!("tokens.\"{}\".{name}", token.name),
                 value,
                 origin: draft.origin.clone(),
@@ -394,7 +396,12 @@ impl Draft {
         }
         let delivered = self.sinks.iter().flat_map(|draft| draft.shown());
         let delivered = delivered.chain(self.schedules.iter().flat_map(|draft| draft.shown()));
-        shown.extend(delivered.map(|(key, value, origin)| Shown { key, value, origin, reloads: true }));
+        shown.extend(delivered.map(|(key, value, origin)| LayeredValue {
+            key,
+            value,
+            origin,
+            reloads: true,
+        }));
         shown
     }
 
@@ -430,20 +437,20 @@ impl QueueConfig {
 }
 
 /// Settings by the names that HTTP uses.
-fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, Value)> {
+fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, ShownValue)> {
     let json = serde_json::to_value(QueueSettings::from(settings)).unwrap_or_default();
     let value = |name: &str| match json.get(name)? {
         serde_json::Value::Null => None,
-        serde_json::Value::String(text) => Some(Value::Text(text.clone())),
-        serde_json::Value::Number(number) => number.as_u64().map(Value::Integer),
+        serde_json::Value::String(text) => Some(ShownValue::Text(text.clone())),
+        serde_json::Value::Number(number) => number.as_u64().map(ShownValue::Integer),
         serde_json::Value::Array(items) => {
-            Some(Value::Texts(items.iter().filter_map(|item| Some(item.as_str()?.to_owned())).collect()))
+            Some(ShownValue::Texts(items.iter().filter_map(|item| Some(item.as_str()?.to_owned())).collect()))
         }
         serde_json::Value::Object(fields) => {
             let fields = fields.iter().map(|(name, value)| format!("{name} = {value}"));
-            Some(Value::Table(fields.collect()))
+            Some(ShownValue::Table(fields.collect()))
         }
-        serde_json::Value::Bool(boolean) => Some(Value::Boolean(*boolean)),
+        serde_json::Value::Bool(boolean) => Some(ShownValue::Boolean(*boolean)),
     };
     SettingName::ALL.iter().filter_map(|name| Some((name.as_str(), value(name.as_str())?))).collect()
 }
@@ -463,7 +470,7 @@ impl Loaded {
 
     /// The keys whose values differ from those of `running` and cannot change while a server runs.
     pub fn held_back(&self, running: &Loaded) -> Vec<String> {
-        let fixed = |loaded: &Loaded| -> BTreeMap<String, Value> {
+        let fixed = |loaded: &Loaded| -> BTreeMap<String, ShownValue> {
             let fixed = loaded.shown.iter().filter(|shown| !shown.reloads);
             fixed.map(|shown| (shown.key.clone(), shown.value.clone())).collect()
         };

@@ -29,12 +29,12 @@ mod values;
 pub(crate) use apply::Configured;
 pub use apply::{ApplyError, apply_queues};
 pub use error::{ConfigError, ConfigErrorKind, Origin};
-pub use keys::{Value as ConfigValue, check_value, config_keys};
+pub use keys::{ShownValue as ConfigValue, check_value, config_keys};
 #[cfg(feature = "fuzzing")]
 pub(crate) use layers::read_text;
 pub use layers::{
-    Configuration, Durability, Layers, Loaded, QueueConfig, RedissonConfig, Shown, StoreConfig, StoreKind,
-    Warning,
+    Configuration, Durability, LayeredValue, Layers, Loaded, QueueConfig, RedissonConfig, StoreConfig,
+    StoreKind, Warning,
 };
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use server::{BeanstalkdConfig, HttpConfig, ServerConfig};

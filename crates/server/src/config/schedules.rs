@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::document::{Document, texts_of, wrong_type};
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::keys::{Form, Value};
+use super::keys::{Form, ShownValue};
 use super::layers::Draft;
 use super::sinks::{self, Refused};
 use super::suggest::did_you_mean;
@@ -47,9 +47,9 @@ struct Table {
 
 impl ScheduleDraft {
     /// Its keys and values as displayed.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = (String, ShownValue, Origin)> {
         let schedule = &self.schedule;
-        let text = |text: &str| Value::Text(text.to_owned());
+        let text = |text: &str| ShownValue::Text(text.to_owned());
         let mut values = vec![("queue", text(schedule.queue().as_str()))];
         match schedule.times() {
             Times::Cron { cron, zone_name, .. } => {
@@ -57,11 +57,13 @@ impl ScheduleDraft {
                 values.extend(cron.dialect().map(|dialect| ("dialect", text(dialect.as_str()))));
                 values.push(("zone", text(zone_name)));
             }
-            Times::Every(every) => values.push(("every", Value::Text(format_duration_ms(every.as_ms())))),
+            Times::Every(every) => {
+                values.push(("every", ShownValue::Text(format_duration_ms(every.as_ms()))))
+            }
         }
         values.push(("missed", text(schedule.on_missed().as_str())));
         values.push(("overlap", text(schedule.on_overlap().as_str())));
-        values.push(("jitter", Value::Text(format_duration_ms(schedule.longest_jitter_ms()))));
+        values.push(("jitter", ShownValue::Text(format_duration_ms(schedule.longest_jitter_ms()))));
         values.into_iter().map(move |(key, value)| {
             (format!("schedules.\"{}\".{key}", schedule.name()), value, self.origin.clone())
         })

@@ -15,7 +15,7 @@ use toml::de::DeValue;
 use super::check::Files;
 use super::document::{Document, texts_of, wrong_type};
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::keys::{Form, Given, Value};
+use super::keys::{Form, Given, ShownValue};
 use super::layers::Draft;
 use super::suggest::did_you_mean;
 use super::values;
@@ -27,7 +27,7 @@ pub(super) struct SinkDraft {
     /// Where its table begins.
     origin: Origin,
     /// Its keys as displayed, with their origins.
-    said: Vec<(&'static str, Value, Origin)>,
+    said: Vec<(&'static str, ShownValue, Origin)>,
     name: Option<String>,
     queues: Vec<QueueName>,
     /// Its kind, if that is known.
@@ -117,7 +117,7 @@ impl SinkDraft {
     }
 
     /// Its keys as displayed.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value, Origin)> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = (String, ShownValue, Origin)> {
         let name = self.name.as_deref().unwrap_or_default();
         let others = self.said.iter().filter(|(key, ..)| *key != "name");
         others.map(move |(key, value, origin)| {
@@ -289,19 +289,19 @@ fn in_folder(source: &str, given: &Given<'_>) -> String {
 }
 
 /// A value as displayed: without what may be a secret.
-fn shown(key: &str, form: Form, texts: &[String]) -> Value {
+fn shown(key: &str, form: Form, texts: &[String]) -> ShownValue {
     let is_source = |text: &String| text.starts_with("file:") || text.starts_with("env:");
     match (key, form) {
-        ("url", _) => Value::Text(without_path(&texts.concat())),
-        ("secrets", _) => Value::Texts(
+        ("url", _) => ShownValue::Text(without_path(&texts.concat())),
+        ("secrets", _) => ShownValue::Texts(
             texts.iter().map(|text| if is_source(text) { text.clone() } else { "…".to_owned() }).collect(),
         ),
-        (_, Form::Texts) => Value::Texts(texts.to_vec()),
+        (_, Form::Texts) => ShownValue::Texts(texts.to_vec()),
         (_, Form::Integer) => {
             let text = texts.concat();
-            text.parse().map_or(Value::Text(text), Value::Integer)
+            text.parse().map_or(ShownValue::Text(text), ShownValue::Integer)
         }
-        _ => Value::Text(texts.concat()),
+        _ => ShownValue::Text(texts.concat()),
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn written(command: &Command) -> Vec<u8> {
 
 /// A frame in the terms of both parsers.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ParsedFrame {
     Written(Vec<u8>),
     BadFormat,
     UnknownCommand,
@@ -105,15 +105,15 @@ enum Told {
     Foreign,
 }
 
-fn told(frames: &[Frame]) -> Vec<Told> {
+fn told(frames: &[Frame]) -> Vec<ParsedFrame> {
     let tell = |frame: &Frame| match frame {
-        Frame::Command(command) => Told::Written(written(command)),
-        Frame::BadFormat => Told::BadFormat,
-        Frame::UnknownCommand => Told::UnknownCommand,
-        Frame::ExpectedCrlf => Told::ExpectedCrlf,
-        Frame::JobTooBig => Told::JobTooBig,
+        Frame::Command(command) => ParsedFrame::Written(written(command)),
+        Frame::BadFormat => ParsedFrame::BadFormat,
+        Frame::UnknownCommand => ParsedFrame::UnknownCommand,
+        Frame::ExpectedCrlf => ParsedFrame::ExpectedCrlf,
+        Frame::JobTooBig => ParsedFrame::JobTooBig,
         Frame::NoRoom => unreachable!("only who holds the memory refuses so"),
-        Frame::Foreign => Told::Foreign,
+        Frame::Foreign => ParsedFrame::Foreign,
     };
     frames.iter().map(tell).collect()
 }
@@ -181,21 +181,21 @@ fn ends_foreign(line: &[u8]) -> bool {
 }
 
 /// The expected frames of `sent`, read at once.
-fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
+fn expected(mut sent: &[u8], limit: usize) -> Vec<ParsedFrame> {
     let mut found = Vec::new();
     loop {
         if begins_foreign(sent) {
-            found.push(Told::Foreign);
+            found.push(ParsedFrame::Foreign);
             return found;
         }
         let Some(end) = sent.windows(2).position(|two| two == b"\r\n") else { return found };
         let line = &sent[..end];
         sent = &sent[end + 2..];
         if ends_foreign(line) {
-            found.push(Told::Foreign);
+            found.push(ParsedFrame::Foreign);
             return found;
         }
-        let read = if end + 2 > MAX_LINE { Err(Told::BadFormat) } else { read(line) };
+        let read = if end + 2 > MAX_LINE { Err(ParsedFrame::BadFormat) } else { read(line) };
         let (verb, arguments, rest) = match read {
             Ok(read) => read,
             Err(refused) => {
@@ -206,11 +206,11 @@ fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
         let is_put = verb == "put ";
         let len = if is_put { arguments[3].parse().expect("it is a number") } else { 0 };
         if !rest.is_empty() && len <= limit {
-            found.push(Told::BadFormat);
+            found.push(ParsedFrame::BadFormat);
             continue;
         }
         if !is_put {
-            found.push(Told::Written(line_of(verb, &arguments).into_bytes()));
+            found.push(ParsedFrame::Written(line_of(verb, &arguments).into_bytes()));
             continue;
         }
         if sent.len() < len + 2 {
@@ -220,29 +220,29 @@ fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
         let (crlf, after) = after.split_at(2);
         sent = after;
         found.push(if len > limit {
-            Told::JobTooBig
+            ParsedFrame::JobTooBig
         } else if crlf != b"\r\n" {
-            Told::ExpectedCrlf
+            ParsedFrame::ExpectedCrlf
         } else {
             let line = line_of(verb, &arguments);
-            Told::Written([line.as_bytes(), body, crlf].concat())
+            ParsedFrame::Written([line.as_bytes(), body, crlf].concat())
         });
     }
 }
 
 /// A line's verb and arguments, and what follows them.
-fn read(line: &[u8]) -> Result<(&'static str, Vec<String>, &[u8]), Told> {
+fn read(line: &[u8]) -> Result<(&'static str, Vec<String>, &[u8]), ParsedFrame> {
     if line.contains(&0) {
-        return Err(Told::BadFormat);
+        return Err(ParsedFrame::BadFormat);
     }
     let fitting = GRAMMAR.iter().filter(|(verb, _)| line.starts_with(verb.as_bytes()));
     let Some((verb, shape)) = fitting.max_by_key(|(verb, _)| verb.len()) else {
-        return Err(Told::UnknownCommand);
+        return Err(ParsedFrame::UnknownCommand);
     };
     let mut rest = &line[verb.len()..];
     let mut arguments = Vec::new();
     for argument in *shape {
-        let (text, after) = argument.read(rest).ok_or(Told::BadFormat)?;
+        let (text, after) = argument.read(rest).ok_or(ParsedFrame::BadFormat)?;
         arguments.push(text);
         rest = after;
     }

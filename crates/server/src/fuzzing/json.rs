@@ -4,7 +4,7 @@ use dwell_model::{Limits, QueueName, Settings, Timestamp};
 use serde_json::value::RawValue;
 
 use super::look;
-use crate::http::Refusal;
+use crate::http::HttpRefusal;
 use crate::json::{self, LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn, object};
 
 /// The input is the whole body.
@@ -28,7 +28,10 @@ pub fn json(data: &[u8]) {
     look(object::<LeaseIn>(text).and_then(LeaseIn::terms));
     look(object(text).and_then(json::settle));
     for action in ["ack", "retry", "release", "bury", "extend", "?"] {
-        look(object::<SettleFieldsIn>(text).and_then(|fields| fields.action(action, Refusal::UnknownField)));
+        look(
+            object::<SettleFieldsIn>(text)
+                .and_then(|fields| fields.action(action, HttpRefusal::UnknownField)),
+        );
     }
     look(object::<PauseIn>(text).and_then(|pause| pause.pause(Timestamp::MIN)));
     let limit = Limits::default().batch;

@@ -27,16 +27,16 @@ pub fn ndjson(data: &[u8]) {
 }
 
 /// A line; `None` for one that is too long.
-type Line = Option<Vec<u8>>;
+type ReadLine = Option<Vec<u8>>;
 
 /// The expected lines of `body`, read at once.
-fn expected(body: &[u8], limit: usize) -> Vec<Line> {
+fn expected(body: &[u8], limit: usize) -> Vec<ReadLine> {
     let mut lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
     lines.retain(|line| line.len() > limit || line.iter().any(|byte| !byte.is_ascii_whitespace()));
     lines.into_iter().map(|line| (line.len() <= limit).then(|| line.to_vec())).collect()
 }
 
-fn lines(body: &[u8], pieces: &[usize], limit: usize) -> Vec<Line> {
+fn lines(body: &[u8], pieces: &[usize], limit: usize) -> Vec<ReadLine> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {
         Builder::new_current_thread().enable_time().build().expect("a runtime without sockets can be made")

@@ -4,7 +4,7 @@ use dwell_model::{Cursor, Key, Limits, QueueName, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::look;
-use crate::http::{Problem, Refusal};
+use crate::http::{HttpRefusal, Problem};
 use crate::json::{self, FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn};
 use crate::query::Query;
 
@@ -20,7 +20,7 @@ pub fn query(data: &[u8]) {
     look(reads(text, |query| json::revive(FromQuery::from_query(query)?, limit)));
     for action in ["ack", "retry", "release", "bury", "extend", text] {
         look(reads(text, |query| {
-            SettleFieldsIn::from_query(query)?.action(action, Refusal::UnknownParameter)
+            SettleFieldsIn::from_query(query)?.action(action, HttpRefusal::UnknownParameter)
         }));
     }
     look(reads(text, put));

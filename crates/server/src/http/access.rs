@@ -5,7 +5,7 @@
 //! 2. The scopes that a route requires are in its row of [`ROUTES`](dwell_wire::ROUTES), and are checked before its
 //!    handler runs.
 //! 3. Where the body or the query names the queues, the handler checks each of them with
-//!    [`Call::require`](super::call::Call::require).
+//!    [`Call::require`](super::call::HttpCall::require).
 
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -16,7 +16,7 @@ use axum::response::IntoResponse as _;
 use dwell_model::{QueueName, Receipt};
 use dwell_wire::{Asks, Asks::*, Verb};
 
-use super::{Problem, Refusal};
+use super::{HttpRefusal, Problem};
 use crate::security::{Caller, Tokens};
 
 /// The caller of a request with these headers.
@@ -29,7 +29,7 @@ pub(crate) fn caller(tokens: &Tokens, headers: &HeaderMap) -> Result<Caller, Pro
     let unknown = || {
         let detail = "the server does not know this token; send `Authorization: Bearer TOKEN`, once, with one \
                       that it was configured with";
-        Problem::new(Refusal::TokenUnknown, detail)
+        Problem::new(HttpRefusal::TokenUnknown, detail)
     };
     // Without tokens there is no authentication, and the header is ignored.
     let shown = match first {
@@ -88,7 +88,7 @@ pub(crate) async fn authorize(
 fn named(caller: &Caller) -> Result<(), Problem> {
     if *caller == Caller::Nameless {
         return Err(Problem::new(
-            Refusal::TokenRequired,
+            HttpRefusal::TokenRequired,
             "this server asks who is calling: send `Authorization: Bearer TOKEN`",
         ));
     }
@@ -113,7 +113,7 @@ fn forbidden(verbs: &[Verb], queue: &str) -> Problem {
         })
         .collect();
     let detail = format!("the token is not good for this: it needs the scope {}", scopes.join(" or "));
-    Problem::new(Refusal::Forbidden, detail)
+    Problem::new(HttpRefusal::Forbidden, detail)
 }
 
 #[cfg(test)]

@@ -25,22 +25,22 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::body::Timing;
-use super::call::{Call, Media};
-use super::connection::Rest;
+use super::call::{HttpCall, Media};
+use super::connection::RestOfAnswer;
 use super::ndjson::Lines;
-use super::reply::{JSON, Room, with_type};
-use super::{App, Problem, Refusal, overloaded, token_gone};
-use crate::admission::{Growing, Held, NoRoom, SMALL};
-use crate::json::{Answer, items};
+use super::reply::{AnswerRoom, JSON, with_type};
+use super::{App, HttpRefusal, Problem, overloaded, token_gone};
+use crate::admission::{Growing, NoRoom, ReservedBytes, SMALL};
+use crate::json::{ItemAnswer, items};
 use crate::metrics::Metrics;
 use crate::security::Caller;
 
 /// One kind of items: how to parse and how to execute them.
-pub(crate) trait Operation: Send + Sync + 'static {
+pub(crate) trait BatchOperation: Send + Sync + 'static {
     /// A parsed item.
     type Item: Send + 'static;
     /// The answer to an item.
-    type Answer: Answer;
+    type Answer: ItemAnswer;
 
     /// The maximum number of items per call: the store's batch, unless the answers are large.
     fn step(&self) -> usize {
@@ -73,9 +73,9 @@ const FEW: usize = 64;
 const ITEM_BYTES: usize = 128;
 
 /// Executes all items of a request without a query.
-pub(crate) async fn run<O: Operation>(
+pub(crate) async fn run<O: BatchOperation>(
     app: Arc<App>,
-    call: Call,
+    call: HttpCall,
     operation: O,
 ) -> Result<Response<Body>, Problem> {
     call.no_query()?;
@@ -83,23 +83,27 @@ pub(crate) async fn run<O: Operation>(
 }
 
 /// Executes all items of a request whose query was parsed.
-pub(crate) async fn run_with_query<O: Operation>(
+pub(crate) async fn run_with_query<O: BatchOperation>(
     app: Arc<App>,
-    call: Call,
+    call: HttpCall,
     operation: O,
 ) -> Result<Response<Body>, Problem> {
     match call.media() {
         Media::Json => array(app, call, operation).await,
         Media::Ndjson => lines(app, call, operation).await,
         Media::Unsaid | Media::Other => Err(Problem::new(
-            Refusal::UnsupportedMediaType,
+            HttpRefusal::UnsupportedMediaType,
             "send a JSON array with `Content-Type: application/json`, or one item a line with \
              `Content-Type: application/x-ndjson`",
         )),
     }
 }
 
-async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+async fn array<O: BatchOperation>(
+    app: Arc<App>,
+    call: HttpCall,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
     let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
     // The number of commas is an upper bound of the number of items.
@@ -109,10 +113,10 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         unwritten.hold(own);
     }
     let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;
-    let (step, mut chunks) = (operation.step(), vec![Chunk::default()]);
+    let (step, mut chunks) = (operation.step(), vec![ItemChunk::default()]);
     for (at, item) in items.into_iter().enumerate() {
         if at > 0 && at % step == 0 {
-            chunks.push(Chunk::default());
+            chunks.push(ItemChunk::default());
         }
         let item = item.get();
         chunks.last_mut().expect("there is one at least").push::<O>(operation.read(item), item.len());
@@ -136,11 +140,12 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
     shrink(&mut opening);
-    let room = (opening.len() >= SMALL).then(|| Room(Arc::new(app.memory.add(opening.len() as u64))));
+    let room = (opening.len() >= SMALL).then(|| AnswerRoom(Arc::new(app.memory.add(opening.len() as u64))));
     let held = unwritten.take_held();
-    let to_do = Rest::of(unwritten);
-    to_do.holds(held.as_ref().map_or(0, Held::bytes));
-    let rest = Later { chunks: chunks.into_iter(), operation, app, caller, is_over: false, held, to_do };
+    let to_do = RestOfAnswer::of(unwritten);
+    to_do.holds(held.as_ref().map_or(0, ReservedBytes::bytes));
+    let rest =
+        LateAnswers { chunks: chunks.into_iter(), operation, app, caller, is_over: false, held, to_do };
     let rest = stream::unfold(rest, |mut rest| async move {
         let piece = rest.next_answers().await?;
         Some((piece, rest))
@@ -152,18 +157,18 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
 }
 
 /// The part of an array that is answered while the client reads.
-struct Later<O: Operation> {
-    chunks: std::vec::IntoIter<Chunk<O::Item>>,
+struct LateAnswers<O: BatchOperation> {
+    chunks: std::vec::IntoIter<ItemChunk<O::Item>>,
     operation: O,
     app: Arc<App>,
     /// The caller, whose token may be revoked.
     caller: Caller,
     is_over: bool,
-    held: Option<Held>,
-    to_do: Rest,
+    held: Option<ReservedBytes>,
+    to_do: RestOfAnswer,
 }
 
-impl<O: Operation> Later<O> {
+impl<O: BatchOperation> LateAnswers<O> {
     /// The answers to one more chunk; `None` once all items are answered.
     async fn next_answers(&mut self) -> Option<Vec<u8>> {
         let mut chunk = self.chunks.next()?;
@@ -198,13 +203,17 @@ fn close_array(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+async fn lines<O: BatchOperation>(
+    app: Arc<App>,
+    call: HttpCall,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
     let caller = call.caller();
-    let to_do = Rest::of(call.unwritten());
+    let to_do = RestOfAnswer::of(call.unwritten());
     let lines = Lines::new(call.into_body(), app.line_bytes(), Timing::new(&app));
     let max_items = CHUNK_ITEMS.min(operation.step()).min(app.store.limits().batch).max(1);
-    let chunk = Chunk::default();
-    let mut stream = Stream { app, caller, operation, lines, chunk, max_items, over: false, to_do };
+    let chunk = ItemChunk::default();
+    let mut stream = BatchStream { app, caller, operation, lines, chunk, max_items, over: false, to_do };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
@@ -216,7 +225,7 @@ async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
 }
 
 /// Parsed items that are to be executed, and the refusals among them, in the order of the request.
-struct Chunk<T> {
+struct ItemChunk<T> {
     items: Vec<T>,
     slots: Vec<Result<(), Problem>>,
     bytes: usize,
@@ -229,15 +238,15 @@ fn most_bytes(app: &App) -> usize {
     CHUNK_BYTES + app.line_bytes()
 }
 
-impl<T> Default for Chunk<T> {
-    fn default() -> Chunk<T> {
-        Chunk { items: Vec::new(), slots: Vec::new(), bytes: 0, room: None }
+impl<T> Default for ItemChunk<T> {
+    fn default() -> ItemChunk<T> {
+        ItemChunk { items: Vec::new(), slots: Vec::new(), bytes: 0, room: None }
     }
 }
 
-impl<T> Chunk<T> {
+impl<T> ItemChunk<T> {
     /// Adds an item, or its refusal, whose text has this many bytes.
-    fn push<O: Operation<Item = T>>(&mut self, item: Result<T, Problem>, len: usize) {
+    fn push<O: BatchOperation<Item = T>>(&mut self, item: Result<T, Problem>, len: usize) {
         self.bytes += match &item {
             Ok(item) => len + size_of::<T>() + O::beside(item),
             Err(problem) => problem.detail().len(),
@@ -283,7 +292,7 @@ impl<T> Chunk<T> {
     }
 
     /// Takes this chunk; the next one begins with what has arrived of the next line.
-    fn take(&mut self, lines: &Lines) -> Chunk<T> {
+    fn take(&mut self, lines: &Lines) -> ItemChunk<T> {
         let mut taken = std::mem::take(self);
         self.room = taken.room.as_mut().map(|room| room.split(lines.buffered()));
         taken
@@ -295,7 +304,7 @@ impl<T> Chunk<T> {
     }
 
     /// Executes the items and writes all answers into `out`, each followed by `separator`.
-    async fn run<O: Operation<Item = T>>(
+    async fn run<O: BatchOperation<Item = T>>(
         self,
         metrics: &Metrics,
         operation: &O,
@@ -328,34 +337,34 @@ pub(crate) struct Done<'a, A> {
 
 /// The answer to an item that was refused.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Refused<'a> {
+pub(crate) struct RefusedItem<'a> {
     status: u16,
     #[schemars(with = "dwell_wire::Problem<'a>")]
     error: &'a Problem,
 }
 
-fn write_answer<A: Answer>(answer: &Result<A, Problem>, out: &mut Vec<u8>) {
+fn write_answer<A: ItemAnswer>(answer: &Result<A, Problem>, out: &mut Vec<u8>) {
     let written = match answer {
         Ok(answer) => serde_json::to_writer(out, &Done { status: answer.status().as_u16(), answer }),
-        Err(error) => serde_json::to_writer(out, &Refused { status: error.status().as_u16(), error }),
+        Err(error) => serde_json::to_writer(out, &RefusedItem { status: error.status().as_u16(), error }),
     };
     written.expect("a Vec takes all, and answers have text for keys");
 }
 
 /// A streamed request in progress.
-struct Stream<O: Operation> {
+struct BatchStream<O: BatchOperation> {
     app: Arc<App>,
     /// The caller.
     caller: Caller,
     operation: O,
     lines: Lines,
-    chunk: Chunk<O::Item>,
+    chunk: ItemChunk<O::Item>,
     max_items: usize,
     over: bool,
-    to_do: Rest,
+    to_do: RestOfAnswer,
 }
 
-impl<O: Operation> Stream<O> {
+impl<O: BatchOperation> BatchStream<O> {
     /// Lines of answers; `None` once all items are answered.
     async fn next_answers(&mut self) -> Option<Vec<u8>> {
         if self.over {
@@ -370,7 +379,7 @@ impl<O: Operation> Stream<O> {
                 self.stop(token_gone());
             }
             () = app.drained() => self.stop(Problem::new(
-                Refusal::ShuttingDown,
+                HttpRefusal::ShuttingDown,
                 "this item and all after it were not done; send them again to a server that runs",
             )),
             () = self.gather_some() => {}
@@ -380,7 +389,7 @@ impl<O: Operation> Stream<O> {
             return None;
         }
         let mut out = Vec::with_capacity(chunk.slots.len() * 192);
-        let Stream { operation, lines, chunk: next, max_items, over, .. } = self;
+        let BatchStream { operation, lines, chunk: next, max_items, over, .. } = self;
         let failed = {
             let mut running = pin!(chunk.run(&app.metrics, operation, &mut out, b"\n"));
             tokio::select! {
@@ -442,10 +451,10 @@ impl<O: Operation> Stream<O> {
 }
 
 /// Reads until the chunk is full or the body has ended. Cancel safe.
-async fn gather<O: Operation>(
+async fn gather<O: BatchOperation>(
     app: &App,
     lines: &mut Lines,
-    chunk: &mut Chunk<O::Item>,
+    chunk: &mut ItemChunk<O::Item>,
     max_items: usize,
     operation: &O,
 ) -> Result<(), Problem> {
@@ -456,10 +465,10 @@ async fn gather<O: Operation>(
 }
 
 /// Parses the lines that are buffered already, and counts their memory; true if the chunk is full.
-fn read_buffered<O: Operation>(
+fn read_buffered<O: BatchOperation>(
     app: &App,
     lines: &mut Lines,
-    chunk: &mut Chunk<O::Item>,
+    chunk: &mut ItemChunk<O::Item>,
     max_items: usize,
     operation: &O,
 ) -> bool {
@@ -468,9 +477,9 @@ fn read_buffered<O: Operation>(
     is_full
 }
 
-fn read_lines<O: Operation>(
+fn read_lines<O: BatchOperation>(
     lines: &mut Lines,
-    chunk: &mut Chunk<O::Item>,
+    chunk: &mut ItemChunk<O::Item>,
     max_items: usize,
     operation: &O,
 ) -> bool {
@@ -484,7 +493,7 @@ fn read_lines<O: Operation>(
             Some(Ok(line)) => {
                 let item = std::str::from_utf8(line)
                     .map_err(|error| {
-                        Problem::new(Refusal::MalformedJson, format!("the line is not UTF-8: {error}"))
+                        Problem::new(HttpRefusal::MalformedJson, format!("the line is not UTF-8: {error}"))
                     })
                     .and_then(|text| operation.read(text));
                 let len = line.len();

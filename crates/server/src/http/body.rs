@@ -13,9 +13,9 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{App, Problem, Refusal, overloaded};
-use crate::admission::{Growing, Held, Memory, PRESSED, SMALL, pressed_pace};
-use crate::pace::Pace;
+use super::{App, HttpRefusal, Problem, overloaded};
+use crate::admission::{Growing, Memory, PRESSED, ReservedBytes, SMALL, pressed_pace};
+use crate::arrival_rate::ArrivalRate;
 
 /// The minimum rate of bodies, its clock, and the memory that others may wait for.
 #[derive(Clone, Debug)]
@@ -53,14 +53,14 @@ impl Timing {
     }
 
     /// The rate limit of a body that begins now.
-    pub(crate) fn pace(&self) -> Pace {
-        Pace::new(self.idle_ms, self.rate, self.now_ms())
+    pub(crate) fn pace(&self) -> ArrivalRate {
+        ArrivalRate::new(self.idle_ms, self.rate, self.now_ms())
     }
 
     /// The refusal of a body that is too slow.
     pub(crate) fn too_slow(&self) -> Problem {
         Problem::new(
-            Refusal::RequestTimeout,
+            HttpRefusal::RequestTimeout,
             format!(
                 "what is held in memory has to come at {} bytes a second, and came more slowly",
                 self.rate
@@ -77,7 +77,7 @@ pub(crate) async fn read(
     timing: Timing,
     mut room: Growing,
     too_large: impl Fn(usize) -> Problem,
-) -> Result<(Bytes, Held), Problem> {
+) -> Result<(Bytes, ReservedBytes), Problem> {
     let (mut pace, mut pressed) = (timing.pace(), pressed_pace(timing.now_ms()));
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
@@ -126,7 +126,7 @@ pub(crate) async fn next_chunk(
             stood_still += slice;
             if stood_still >= idle {
                 return Err(Problem::new(
-                    Refusal::RequestTimeout,
+                    HttpRefusal::RequestTimeout,
                     format!("nothing came for {} s in the middle of the body", idle.as_secs_f32()),
                 ));
             }
@@ -144,7 +144,10 @@ pub(crate) async fn next_chunk(
                 }
             }
             Some(Err(error)) => {
-                return Err(Problem::new(Refusal::MalformedRequest, format!("the body broke off: {error}")));
+                return Err(Problem::new(
+                    HttpRefusal::MalformedRequest,
+                    format!("the body broke off: {error}"),
+                ));
             }
         }
     }
@@ -154,7 +157,7 @@ pub(crate) async fn next_chunk(
 pub(crate) fn request_too_large(limit: usize) -> Problem {
     let detail =
         format!("at most {limit} bytes here; send less at once, or many lines as application/x-ndjson");
-    Problem::new(Refusal::RequestTooLarge, detail).with_limit(limit as u64)
+    Problem::new(HttpRefusal::RequestTooLarge, detail).with_limit(limit as u64)
 }
 
 /// The maximum bytes of a refused request that are still read, and the maximum time in all.

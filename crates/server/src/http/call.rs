@@ -13,7 +13,7 @@ use dwell_wire::Verb;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
-use super::{App, Problem, Refusal, access, body, token_gone};
+use super::{App, HttpRefusal, Problem, access, body, token_gone};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
 use crate::security::Caller;
@@ -33,26 +33,26 @@ pub(crate) enum Media {
 
 /// A request.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct HttpCall {
     parts: request::Parts,
     params: Vec<(Box<str>, Box<str>)>,
     body: Body,
 }
 
-impl FromRequest<Arc<App>> for Call {
+impl FromRequest<Arc<App>> for HttpCall {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Call, Problem> {
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<HttpCall, Problem> {
         let (mut parts, body) = request.into_parts();
         let params = RawPathParams::from_request_parts(&mut parts, app).await.map_err(|_| {
-            Problem::new(Refusal::MalformedRequest, "the path is not UTF-8 once percent-decoded")
+            Problem::new(HttpRefusal::MalformedRequest, "the path is not UTF-8 once percent-decoded")
         })?;
         let params = params.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Ok(Call { parts, params, body })
+        Ok(HttpCall { parts, params, body })
     }
 }
 
-impl Call {
+impl HttpCall {
     /// The path's segment of this name, percent-decoded.
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
         self.params.iter().find(|(given, _)| &**given == name).map(|(_, value)| &**value)
@@ -179,8 +179,9 @@ impl Call {
     pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
         let limit = app.json_bytes();
         let bytes = self.whole(app, limit, |_| body::request_too_large(limit)).await?;
-        String::from_utf8(bytes.into())
-            .map_err(|error| Problem::new(Refusal::MalformedJson, format!("the body is not UTF-8: {error}")))
+        String::from_utf8(bytes.into()).map_err(|error| {
+            Problem::new(HttpRefusal::MalformedJson, format!("the body is not UTF-8: {error}"))
+        })
     }
 
     /// The request's fields, from its query or from a JSON object.
@@ -196,7 +197,7 @@ impl Call {
         expect_json(media)?;
         if !query.is_empty() {
             return Err(Problem::new(
-                Refusal::ConflictingFields,
+                HttpRefusal::ConflictingFields,
                 "give parameters in the query or as JSON, not both",
             ));
         }
@@ -215,7 +216,7 @@ fn expect_json(media: Media) -> Result<(), Problem> {
     match media {
         Media::Json => Ok(()),
         Media::Ndjson | Media::Unsaid | Media::Other => Err(Problem::new(
-            Refusal::UnsupportedMediaType,
+            HttpRefusal::UnsupportedMediaType,
             "send JSON, with `Content-Type: application/json`",
         )),
     }

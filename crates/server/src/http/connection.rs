@@ -27,14 +27,14 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use super::body::Lingering;
-use super::logged::Logged;
-use super::problem::Refused;
-use super::reply::{Room, Shared};
-use super::{App, Problem, Refusal, access};
-use crate::admission::{Held, Memory, PRESSED, SMALL, pressed_pace};
+use super::problem::IsRefusal;
+use super::reply::{AnswerRoom, SharedBody};
+use super::request_log::Logged;
+use super::{App, HttpRefusal, Problem, access};
+use crate::admission::{Memory, PRESSED, ReservedBytes, SMALL, pressed_pace};
+use crate::arrival_rate::ArrivalRate;
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
-use crate::pace::Pace;
 use crate::returns::Returns;
 
 /// The maximum bytes of a request's head, and the size of each connection's read buffer.
@@ -53,7 +53,7 @@ pub(crate) fn no_place() -> &'static [u8] {
     static WORDS: OnceLock<Vec<u8>> = OnceLock::new();
     WORDS.get_or_init(|| {
         let detail = "the server has as many connections as it may have; close some, or try again later";
-        let problem = Problem::new(Refusal::TooManyConnections, detail);
+        let problem = Problem::new(HttpRefusal::TooManyConnections, detail);
         let body = serde_json::to_string(&problem).expect("a problem has only text and numbers");
         let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
                     Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\n";
@@ -79,7 +79,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
         },
     };
     let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
-    let wire = Wire::new(stream, Arc::clone(&unwritten), &app);
+    let wire = WatchedSocket::new(stream, Arc::clone(&unwritten), &app);
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request, local, Arc::clone(&unwritten), router.clone(), Arc::clone(&app));
         async move { Ok::<_, Infallible>(answer.await) }
@@ -133,15 +133,15 @@ async fn answer(
     };
     unwritten.answered();
     app.metrics.answered(response.status().as_u16());
-    let code = response.extensions().get().map(|Refused { code, .. }| *code);
-    if let Some(Refused { code, is_counted: false }) = response.extensions().get() {
+    let code = response.extensions().get().map(|IsRefusal { code, .. }| *code);
+    if let Some(IsRefusal { code, is_counted: false }) = response.extensions().get() {
         app.metrics.refused(code);
     }
     if let Some(logged) = logged {
         logged.end(response.status().as_u16(), code, &app);
     }
-    let room_aside = response.extensions_mut().remove::<Room>().map(|Room(held)| held);
-    let is_shared = response.extensions_mut().remove::<Shared>().is_some();
+    let room_aside = response.extensions_mut().remove::<AnswerRoom>().map(|AnswerRoom(held)| held);
+    let is_shared = response.extensions_mut().remove::<SharedBody>().is_some();
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let memory = Arc::clone(&app.memory);
@@ -154,7 +154,7 @@ async fn answer(
     }
     // It may wait here for as long as the client does not read the previous answer.
     let room = room_aside.or_else(|| Some(Arc::new(memory.add(response.body().size_hint().exact()?))));
-    response.map(|body| Body::new(Counted { body, memory, room, unwritten }))
+    response.map(|body| Body::new(CountedBody { body, memory, room, unwritten }))
 }
 
 /// The memory that the head of an answer with these headers holds, if that is much. hyper keeps a map of headers at its
@@ -166,15 +166,15 @@ fn bytes_of_large_head(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// A large answer. Each piece of it counts at the latest from when it is buffered until it is written.
-struct Counted {
+struct CountedBody {
     body: Body,
     memory: Arc<Memory>,
     /// The room that was set aside for it.
-    room: Option<Arc<Held>>,
+    room: Option<Arc<ReservedBytes>>,
     unwritten: Arc<Unwritten>,
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -207,8 +207,8 @@ pub(crate) struct Unwritten {
     /// A mutex to make the type `Sync`: one task uses a connection.
     receipts: Mutex<Vec<Receipt>>,
     /// Room for the body of the request in progress, and for buffered answers.
-    request: Mutex<Option<Held>>,
-    answers: Mutex<Vec<Arc<Held>>>,
+    request: Mutex<Option<ReservedBytes>>,
+    answers: Mutex<Vec<Arc<ReservedBytes>>>,
     /// The bytes that the rest of the answer holds, which is not made yet.
     rest: AtomicU64,
     returns: Returns,
@@ -226,12 +226,12 @@ impl Unwritten {
     }
 
     /// Holds this until the request in progress is answered.
-    pub(crate) fn hold(&self, held: Held) {
+    pub(crate) fn hold(&self, held: ReservedBytes) {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
     }
 
     /// Takes over what the request in progress holds.
-    pub(super) fn take_held(&self) -> Option<Held> {
+    pub(super) fn take_held(&self) -> Option<ReservedBytes> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -241,7 +241,7 @@ impl Unwritten {
     }
 
     /// Records that a part of an answer is being buffered, which holds this.
-    pub(super) fn buffering(&self, held: Arc<Held>) {
+    pub(super) fn buffering(&self, held: Arc<ReservedBytes>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 
@@ -274,12 +274,12 @@ impl Unwritten {
 
 /// The rest of an answer, with the number of bytes that it holds.
 #[derive(Debug)]
-pub(super) struct Rest(Arc<Unwritten>);
+pub(super) struct RestOfAnswer(Arc<Unwritten>);
 
-impl Rest {
+impl RestOfAnswer {
     /// That of the answer in progress.
-    pub(super) fn of(unwritten: Arc<Unwritten>) -> Rest {
-        Rest(unwritten)
+    pub(super) fn of(unwritten: Arc<Unwritten>) -> RestOfAnswer {
+        RestOfAnswer(unwritten)
     }
 
     /// Sets the number of bytes that it holds.
@@ -288,7 +288,7 @@ impl Rest {
     }
 }
 
-impl Drop for Rest {
+impl Drop for RestOfAnswer {
     fn drop(&mut self) {
         self.holds(0);
     }
@@ -302,7 +302,7 @@ impl Drop for Unwritten {
 }
 
 /// The socket, which tracks what was written, and detects clients that do not read or read too slowly.
-struct Wire {
+struct WatchedSocket {
     stream: Stream,
     unwritten: Arc<Unwritten>,
     memory: Arc<Memory>,
@@ -311,8 +311,8 @@ struct Wire {
     stalled: Option<Stalled>,
     clock: Arc<dyn Clock>,
     /// The minimum rate at which answers have to be read, and that while others wait for room.
-    pace: Pace,
-    pressed: Pace,
+    pace: ArrivalRate,
+    pressed: ArrivalRate,
 }
 
 /// A socket that accepts nothing.
@@ -330,18 +330,18 @@ impl Stalled {
     }
 }
 
-impl Wire {
-    fn new(stream: Stream, unwritten: Arc<Unwritten>, app: &App) -> Wire {
+impl WatchedSocket {
+    fn new(stream: Stream, unwritten: Arc<Unwritten>, app: &App) -> WatchedSocket {
         let (write_ms, memory, clock) =
             (app.config.write_ms, Arc::clone(&app.memory), Arc::clone(&app.clock));
-        Wire {
+        WatchedSocket {
             stream,
             unwritten,
             memory,
             write_limit: Duration::from_millis(write_ms),
             stalled: None,
             clock,
-            pace: Pace::new(write_ms, app.config.body_rate, 0),
+            pace: ArrivalRate::new(write_ms, app.config.body_rate, 0),
             pressed: pressed_pace(0),
         }
     }
@@ -394,7 +394,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for WatchedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -404,7 +404,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check_reader(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
@@ -460,7 +460,7 @@ mod tests {
         socket2::SockRef::from(&server).set_send_buffer_size(4_096).unwrap();
         let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
         unwritten.buffering(Arc::new(app.memory.add(2_000_000)));
-        let mut wire = Wire::new(Stream::Plain(server), unwritten, app);
+        let mut wire = WatchedSocket::new(Stream::Plain(server), unwritten, app);
         let reads = async {
             let mut bytes = [0; 4_000];
             while client.read(&mut bytes).await.is_ok_and(|len| len > 0) {

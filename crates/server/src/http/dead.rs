@@ -5,16 +5,19 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_store::{Selection, Swept};
+use dwell_store::{BulkOutcome, Selection};
 
-use super::call::Call;
-use super::managed::Managed;
+use super::audit_log::Managed;
+use super::call::HttpCall;
 use super::reply;
 use super::{App, Problem};
 use crate::json::{self, NoFieldsIn};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
-pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn revive_one(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "revive", &queue);
     let when = json::when(call.fields(&app).await?)?.unwrap_or_default();
@@ -22,7 +25,10 @@ pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Resul
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/discard`
-pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn discard_one(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
     let managed = Managed::new(call.caller(), "discard", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
@@ -30,12 +36,12 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
 }
 
 /// The number of messages that the call changed.
-fn count(done: &Swept) -> Option<u64> {
+fn count(done: &BulkOutcome) -> Option<u64> {
     Some(done.done)
 }
 
 /// The refusal of a single message is the answer.
-fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
+fn one(mut done: BulkOutcome) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
         None => Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done))),
@@ -43,7 +49,7 @@ fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
 }
 
 /// `POST /v1/queues/{queue}/dead/revive`
-pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn revive(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
     let managed = Managed::new(call.caller(), "revive_many", &queue);
@@ -53,7 +59,7 @@ pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Re
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
-pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn discard(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
     let managed = Managed::new(call.caller(), "discard_many", &queue);
@@ -63,7 +69,7 @@ pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<R
 }
 
 /// `GET /v1/deaths`
-pub(crate) async fn deaths(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn deaths(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     Ok(reply::json(StatusCode::OK, &dwell_wire::Deaths::from(app.store.deaths().await?)))
 }

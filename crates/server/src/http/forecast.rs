@@ -12,9 +12,9 @@ use dwell_time::Clock;
 use dwell_wire::{Forecast, Span};
 use tokio::time::timeout;
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::reply::json;
-use super::{App, Problem, Refusal};
+use super::{App, HttpRefusal, Problem};
 use crate::query::Query;
 
 /// How long a request for all queues waits for the first count, or for its turn.
@@ -33,7 +33,7 @@ impl Wanted {
         query.finish()?;
         match (edges, span) {
             (Some(_), Some(_)) => {
-                Err(Problem::new(Refusal::ConflictingFields, "give `edges` or `span`, not both"))
+                Err(Problem::new(HttpRefusal::ConflictingFields, "give `edges` or `span`, not both"))
             }
             (Some(edges), None) => Ok(Wanted::Edges(parse(&edges)?)),
             (None, span) => Ok(Wanted::Span(span.unwrap_or(Span::Hour))),
@@ -52,7 +52,7 @@ impl Wanted {
 fn parse(text: &str) -> Result<Vec<Timestamp>, Problem> {
     let most = dwell_store::Forecast::MAX_EDGES;
     let invalid =
-        |reason: String| Problem::new(Refusal::InvalidParameter, format!("parameter 'edges': {reason}"));
+        |reason: String| Problem::new(HttpRefusal::InvalidParameter, format!("parameter 'edges': {reason}"));
     let count = text.split(',').count();
     if count > most {
         return Err(invalid(format!("{count} instants are more than {most}")).with_limit(most as u64));
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<Vec<Timestamp>, Problem> {
 }
 
 /// `GET /v1/queues/{queue}/forecast`
-pub(crate) async fn of_queue(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn of_queue(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let now = app.clock.now().wall;
     let edges = Wanted::read(call.query()?)?.edges(now);
@@ -75,7 +75,7 @@ pub(crate) async fn of_queue(State(app): State<Arc<App>>, call: Call) -> Result<
 }
 
 /// `GET /v1/forecast`
-pub(crate) async fn of_all(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn of_all(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let span = match Wanted::read(call.query()?)? {
         Wanted::Span(span) => span,
         Wanted::Edges(edges) => {
@@ -93,7 +93,7 @@ pub(crate) async fn of_all(State(app): State<Arc<App>>, call: Call) -> Result<Re
 
 fn still_counting() -> Problem {
     let detail = "what falls due is being counted over all queues, and has not been yet; try again later";
-    Problem::new(Refusal::Overloaded, detail)
+    Problem::new(HttpRefusal::Overloaded, detail)
 }
 
 /// Counts by instants that the caller names, which no other request can share. One such count runs at a time, or

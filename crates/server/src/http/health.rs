@@ -9,9 +9,9 @@ use dwell_store::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::reply::json;
-use super::{App, Problem, Refusal};
+use super::{App, HttpRefusal, Problem};
 
 /// The process answers.
 pub(super) const LIVE: &str = "live";
@@ -25,17 +25,17 @@ pub(crate) struct HealthOut {
 }
 
 /// `GET /health/live`
-pub(crate) async fn live(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn live(State(_): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     Ok(json(StatusCode::OK, &HealthOut { status: LIVE }))
 }
 
 /// `GET /health/ready`
-pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn ready(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     if *app.draining.borrow() {
         return Err(Problem::new(
-            Refusal::ShuttingDown,
+            HttpRefusal::ShuttingDown,
             "the server answers what is under way, and then stops",
         ));
     }
@@ -54,9 +54,9 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Res
 /// The store's last error. Anyone may ask for readiness, and receives the code alone: what the error says of files,
 /// addresses and queues is logged, once for each different error.
 #[derive(Debug, Default)]
-pub(crate) struct Ailment(Mutex<Option<String>>);
+pub(crate) struct LastFailure(Mutex<Option<String>>);
 
-impl Ailment {
+impl LastFailure {
     fn is(&self, error: &Error) {
         let text = error.to_string();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::uri::Authority;
 use axum::http::{Uri, header, request};
 
-use super::{Problem, Refusal};
+use super::{HttpRefusal, Problem};
 
 /// The host names that this server accepts.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Hosts {
         if hosts.next().is_some() || !self.has_host(host, local) || !self.has_host(in_target, local) {
             let named = if host.is_empty() { "no host" } else { host };
             return Err(Problem::new(
-                Refusal::ForeignHost,
+                HttpRefusal::ForeignHost,
                 format!(
                     "the request names {named:.200} as its host; this server is localhost, 127.0.0.1, [::1] and \
                      {local}, with port {}, and the names it was configured with",
@@ -49,7 +49,7 @@ impl Hosts {
             let origin = origin.to_str().unwrap_or_default();
             if !self.has_origin(origin, local) {
                 return Err(Problem::new(
-                    Refusal::ForeignOrigin,
+                    HttpRefusal::ForeignOrigin,
                     format!(
                         "the request comes from a page of '{origin:.200}', which is not this server's own"
                     ),

@@ -9,7 +9,7 @@
 use dwell_model::QueueName;
 use dwell_store::{QueueStats, Result, Store};
 
-use crate::security::{Caller, Known, just_before};
+use crate::security::{Caller, KnownQueues, just_before};
 
 /// The first `max` after `after` whose names begin with `prefix`, and whether there are more.
 pub(super) async fn page(
@@ -23,7 +23,7 @@ pub(super) async fn page(
     let is_shown = |name: &QueueName| name.as_str().starts_with(prefix) && caller.may_something(name);
     let is_past = |name: &QueueName| name.as_str() > prefix && !name.as_str().starts_with(prefix);
     let mut at = after.max(just_before(prefix));
-    while let Known::Behind(from) = caller.known_behind(at.as_ref()) {
+    while let KnownQueues::Behind(from) = caller.known_behind(at.as_ref()) {
         // One more than is shown, to know whether there is a next page.
         let wanted = (max + 1 - known.len()).min(store.limits().batch).max(1);
         let found = store.queues(from, wanted).await?;

@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_wire::{Me, Verb};
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::reply::json;
 use super::{App, Problem};
 use crate::security::Caller;
 
 /// `GET /v1/me`
-pub(crate) async fn me(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn me(State(_): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let caller = call.caller();
     let me = match &caller {

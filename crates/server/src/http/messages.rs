@@ -12,10 +12,10 @@ use dwell_store::{Cancelled, Error, Page, Rescheduled, Target, When};
 use dwell_wire::{MAY_LOOK, Moved, lease_until};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::batch::{self, Operation};
-use super::call::Call;
+use super::batch::{self, BatchOperation};
+use super::call::HttpCall;
 use super::reply::{self, holding, with_type};
-use super::{App, Problem, Refusal};
+use super::{App, HttpRefusal, Problem};
 use crate::json::{self, FoundOut, NoFieldsIn, object, unread};
 use crate::query::Query;
 
@@ -24,7 +24,7 @@ const LONGEST_PAGE: usize = 1_000;
 const LONGEST_PREVIEW: usize = 256;
 
 /// `GET /v1/queues/{queue}/messages/{id}`, `GET /v1/queues/{queue}/keys/{key}`
-pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let mut query = call.query()?;
     // An id always names dead messages too.
@@ -34,7 +34,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Respo
 }
 
 /// `POST /v1/queues/{queue}/messages:get`: a read, for all that it is a POST.
-pub(crate) async fn get_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get_many(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     app.check_room()?;
     let mut query = call.query()?;
     let dead = query.flag("dead")?.unwrap_or(false);
@@ -50,7 +50,7 @@ struct GetMany {
     dead: bool,
 }
 
-impl Operation for GetMany {
+impl BatchOperation for GetMany {
     type Item = Target;
     type Answer = FoundOut;
 
@@ -82,14 +82,20 @@ impl Operation for GetMany {
 }
 
 /// `GET /v1/receipts/{receipt}`: also once the receipt's lease is over.
-pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get_receipt(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let Receipt { queue, id, .. } = call.parsed("receipt")?;
     let with_body = body_wanted(call.query()?)?;
     found(&app, call.wants_raw(), queue, Target::Id(id), false, with_body).await
 }
 
 /// `GET /v1/numbers/{number}`
-pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn get_number(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
     // A caller without access to the queue must not learn that the message exists.
@@ -201,40 +207,40 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
 
 /// How a list shows bodies.
 #[derive(Clone, Copy, Debug)]
-enum Shown {
+enum BodyView {
     Whole,
     /// The first characters.
     Preview(usize),
     Nothing,
 }
 
-impl Shown {
+impl BodyView {
     /// Parses the rest of the query.
-    fn read(mut query: Query) -> Result<Shown, Problem> {
+    fn read(mut query: Query) -> Result<BodyView, Problem> {
         let body = query.flag("body")?;
         let preview: Option<usize> = query.number("preview")?;
         query.finish()?;
         match (body, preview) {
             (Some(true), Some(_)) => Err(Problem::new(
-                Refusal::ConflictingFields,
+                HttpRefusal::ConflictingFields,
                 "`preview` is shown in place of the body; leave out `body` or `preview`",
             )),
             (_, Some(characters)) if characters > LONGEST_PREVIEW => Err(Problem::new(
-                Refusal::InvalidParameter,
+                HttpRefusal::InvalidParameter,
                 format!("parameter 'preview': 0 to {LONGEST_PREVIEW} is expected, not {characters}"),
             )
             .with_limit(LONGEST_PREVIEW as u64)),
-            (_, Some(characters)) => Ok(Shown::Preview(characters)),
-            (Some(false), None) => Ok(Shown::Nothing),
-            (None | Some(true), None) => Ok(Shown::Whole),
+            (_, Some(characters)) => Ok(BodyView::Preview(characters)),
+            (Some(false), None) => Ok(BodyView::Nothing),
+            (None | Some(true), None) => Ok(BodyView::Whole),
         }
     }
 
     fn of(self, message: &Message) -> dwell_wire::Message<'_> {
         match self {
-            Shown::Whole => dwell_wire::Message::of(message, true),
-            Shown::Preview(characters) => dwell_wire::Message::previewed(message, characters),
-            Shown::Nothing => dwell_wire::Message::of(message, false),
+            BodyView::Whole => dwell_wire::Message::of(message, true),
+            BodyView::Preview(characters) => dwell_wire::Message::previewed(message, characters),
+            BodyView::Nothing => dwell_wire::Message::of(message, false),
         }
     }
 }
@@ -243,7 +249,7 @@ impl Shown {
 fn first(from: Option<Timestamp>, cursor: Option<Cursor>) -> Result<Option<Cursor>, Problem> {
     match (from, cursor) {
         (Some(_), Some(_)) => Err(Problem::new(
-            Refusal::ConflictingFields,
+            HttpRefusal::ConflictingFields,
             "a cursor goes on from where `from` began: give one of them",
         )),
         (None, cursor) => Ok(cursor),
@@ -257,14 +263,14 @@ fn first(from: Option<Timestamp>, cursor: Option<Cursor>) -> Result<Option<Curso
 }
 
 /// `GET /v1/queues/{queue}/messages`
-pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn list(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let mut query = call.query()?;
     let states = StateKind::ALL.map(|state| (state.as_str(), state));
     let state = query.word("state", &states)?.unwrap_or(StateKind::Scheduled);
     let cursor = first(query.parsed("from")?, query.parsed("cursor")?)?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
-    let shown = Shown::read(query)?;
+    let shown = BodyView::read(query)?;
     app.check_room()?;
     let list = app.store.list(queue, state, cursor, max);
     let bytes = |page: &Result<Page, Error>| page.as_ref().map_or(0, |page| bytes_of(page.messages.iter()));
@@ -276,7 +282,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 }
 
 /// `DELETE /v1/queues/{queue}/messages/{id}`, `DELETE /v1/queues/{queue}/keys/{key}`
-pub(crate) async fn cancel(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn cancel(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     call.fields::<NoFieldsIn>(&app).await?;
     let found = app.store.cancel(queue.clone(), vec![target]).await.pop();
@@ -284,7 +290,10 @@ pub(crate) async fn cancel(State(app): State<Arc<App>>, call: Call) -> Result<Re
 }
 
 /// `POST /v1/queues/{queue}/messages:cancel`
-pub(crate) async fn cancel_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn cancel_many(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let operation = CancelMany { app: Arc::clone(&app), queue: call.queue()? };
     batch::run(app, call, operation).await
 }
@@ -294,7 +303,7 @@ struct CancelMany {
     queue: QueueName,
 }
 
-impl Operation for CancelMany {
+impl BatchOperation for CancelMany {
     type Item = Target;
     type Answer = dwell_wire::Cancelled;
 
@@ -318,7 +327,10 @@ fn cancelled(queue: &QueueName, found: Cancelled) -> Result<dwell_wire::Cancelle
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/reschedule`, `POST /v1/queues/{queue}/keys/{key}/reschedule`
-pub(crate) async fn reschedule(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn reschedule(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let when = json::required_when(call.fields(&app).await?)?;
     let found = app.store.reschedule(queue.clone(), vec![(target, when)]).await.pop();
@@ -328,7 +340,7 @@ pub(crate) async fn reschedule(State(app): State<Arc<App>>, call: Call) -> Resul
 /// `POST /v1/queues/{queue}/messages:reschedule`
 pub(crate) async fn reschedule_many(
     State(app): State<Arc<App>>,
-    call: Call,
+    call: HttpCall,
 ) -> Result<Response<Body>, Problem> {
     let operation = RescheduleMany { app: Arc::clone(&app), queue: call.queue()? };
     batch::run(app, call, operation).await
@@ -339,7 +351,7 @@ struct RescheduleMany {
     queue: QueueName,
 }
 
-impl Operation for RescheduleMany {
+impl BatchOperation for RescheduleMany {
     type Item = (Target, When);
     type Answer = Moved;
 

@@ -1,6 +1,7 @@
 //! HTTP: a file for each group of operations; `routes` maps routes to handlers.
 
 mod access;
+mod audit_log;
 mod batch;
 mod body;
 mod call;
@@ -11,8 +12,6 @@ mod handover;
 mod health;
 mod host;
 mod listing;
-mod logged;
-mod managed;
 mod me;
 mod messages;
 mod metrics;
@@ -25,6 +24,7 @@ mod put;
 mod queues;
 mod refusal;
 mod reply;
+mod request_log;
 mod routes;
 mod schedules;
 mod settle;
@@ -40,20 +40,20 @@ use dwell_time::Clock;
 use dwell_wire::{Census, Forecast, Span};
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use batch::{Done, Refused};
+pub(crate) use batch::{Done, RefusedItem};
 pub(crate) use connection::{no_place, serve};
-pub(crate) use health::{Ailment, HealthOut};
+pub(crate) use health::{HealthOut, LastFailure};
 pub(crate) use host::Hosts;
 pub(crate) use opening::answer as answer_opening;
 pub(crate) use problem::Problem;
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::HttpRefusal;
 pub(crate) use routes::router;
 #[cfg(feature = "fuzzing")]
 pub(crate) use {body::Timing, ndjson::Lines};
 
 pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
-use crate::admission::{Held, Memory, NoRoom};
+use crate::admission::{Memory, NoRoom, ReservedBytes};
 use crate::config::{Configured, HttpConfig};
 use crate::delivery::Delivery;
 use crate::metrics::Metrics;
@@ -70,7 +70,7 @@ pub(crate) struct App {
     pub(crate) draining: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Memory>,
-    pub(crate) ailment: Ailment,
+    pub(crate) ailment: LastFailure,
     /// Forecasts of all queues, by span.
     pub(crate) forecasts: Walks<Span, Forecast>,
     /// The turn of counts by a caller's own instants.
@@ -84,13 +84,13 @@ pub(crate) struct App {
 
 fn overloaded() -> Problem {
     let detail = "requests and answers hold as many bytes as the server may; try again later";
-    Problem::new(Refusal::Overloaded, detail)
+    Problem::new(HttpRefusal::Overloaded, detail)
 }
 
 /// The refusal of a request, or of the rest of one, whose caller's token was revoked.
 fn token_gone() -> Problem {
     let detail = "the token is gone or has changed since this request began; neither this nor what follows it was done";
-    Problem::new(Refusal::TokenUnknown, detail)
+    Problem::new(HttpRefusal::TokenUnknown, detail)
 }
 
 impl App {
@@ -121,7 +121,11 @@ impl App {
 
     /// Waits for room for an answer of unknown size, which may be much larger than its request; `own` is what the
     /// request of `caller` holds itself.
-    pub(crate) async fn wait_for_room(&self, own: &mut Held, caller: &Caller) -> Result<(), Problem> {
+    pub(crate) async fn wait_for_room(
+        &self,
+        own: &mut ReservedBytes,
+        caller: &Caller,
+    ) -> Result<(), Problem> {
         own.room().await.map_err(|NoRoom| overloaded())?;
         self.check_token(caller)
     }
@@ -131,12 +135,12 @@ impl App {
         &self,
         call: impl Future<Output = T>,
         bytes: impl Fn(&T) -> usize,
-    ) -> Result<(T, Held), Problem> {
+    ) -> Result<(T, ReservedBytes), Problem> {
         self.memory.bring(call, bytes).await.map_err(|NoRoom| overloaded())
     }
 
     /// Waits for room for one message, before `caller` takes it.
-    pub(crate) async fn set_aside(&self, caller: &Caller) -> Result<Held, Problem> {
+    pub(crate) async fn set_aside(&self, caller: &Caller) -> Result<ReservedBytes, Problem> {
         let held = self.memory.set_aside(self.store.limits().body_len).await;
         let held = held.map_err(|NoRoom| overloaded())?;
         self.check_token(caller)?;

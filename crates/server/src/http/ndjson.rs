@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::body::{self, Timing};
 use super::{Problem, overloaded};
 use crate::admission::{SMALL, pressed_pace};
-use crate::pace::Pace;
+use crate::arrival_rate::ArrivalRate;
 
 /// A body that is read line by line. A line ends with `\n` or `\r\n`; the last one may end with the body.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct Lines {
     timing: Timing,
     /// The rate limit of the line that is buffered in part, and the rate that it has to keep while others wait for
     /// room.
-    pace: Pace,
-    pressed: Pace,
+    pace: ArrivalRate,
+    pressed: ArrivalRate,
     ended: bool,
 }
 

@@ -11,7 +11,7 @@ use dwell_store::{Error, QueueStats, StateCounts, Store};
 use dwell_time::Clock;
 use dwell_wire::{Census, Forecast, Overview, Recent, TopQueue};
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::reply::json;
 use super::{App, Problem};
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(25);
 const WITHIN_MS: [u64; 4] = [60_000, 3_600_000, 86_400_000, 30 * 86_400_000];
 
 /// `GET /v1/overview`
-pub(crate) async fn overview(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn overview(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let walk = || walk(Arc::clone(&app.store), Arc::clone(&app.clock));
     let census = app.overviews.ask((), &app.clock, PATIENCE, walk).await;
@@ -40,7 +40,7 @@ pub(crate) async fn overview(State(app): State<Arc<App>>, call: Call) -> Result<
 }
 
 /// `GET /v1/queues/{queue}/recent`
-pub(crate) async fn recent(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn recent(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.no_query()?;
     let now = app.clock.now();

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dwell_wire::lookup;
 
-use super::call::Call;
-use super::reply::{JSON, Shared, with_type};
-use super::{App, Problem, Refusal};
+use super::call::HttpCall;
+use super::reply::{JSON, SharedBody, with_type};
+use super::{App, HttpRefusal, Problem};
 use crate::openapi::document;
 use crate::page;
 
@@ -38,7 +38,7 @@ fn text(body: impl Into<Body>) -> Response<Body> {
 }
 
 /// `GET /`
-pub(crate) async fn root(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn root(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     if app.config.page && call.wants_html() {
         return Ok(shared(page::document(call.takes_gzip())));
@@ -49,7 +49,10 @@ pub(crate) async fn root(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 }
 
 /// `GET /page/{digest}/{file}`
-pub(crate) async fn page_file(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn page_file(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let (digest, name) = (call.param("digest").unwrap_or_default(), call.param("file").unwrap_or_default());
     match page::file(digest, name, call.takes_gzip()).filter(|_| app.config.page) {
@@ -60,18 +63,18 @@ pub(crate) async fn page_file(State(app): State<Arc<App>>, call: Call) -> Result
 
 /// The answer, whose body is in memory once for all requests.
 fn shared(mut response: Response<Body>) -> Response<Body> {
-    response.extensions_mut().insert(Shared);
+    response.extensions_mut().insert(SharedBody);
     response
 }
 
 /// `GET /openapi.json`
-pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn openapi(State(_): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     Ok(shared(with_type(StatusCode::OK, JSON, document().into())))
 }
 
 /// `GET /errors/{code}`: the page that a problem's `type` points to.
-pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn error(State(_): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let code = call.param("code").unwrap_or_default();
     if let Some((_, page)) = PAGES.iter().find(|(known, _)| *known == code) {
@@ -84,12 +87,12 @@ pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Respo
 
 /// The answer where there is no route.
 pub(crate) async fn unknown_route() -> Problem {
-    Problem::new(Refusal::UnknownRoute, "there is nothing at this path; docs/http.md lists what there is")
+    Problem::new(HttpRefusal::UnknownRoute, "there is nothing at this path; docs/http.md lists what there is")
 }
 
 /// The answer where the path has other methods. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> Problem {
-    Problem::new(Refusal::MethodNotAllowed, "this path has other methods; see `Allow`")
+    Problem::new(HttpRefusal::MethodNotAllowed, "this path has other methods; see `Allow`")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use dwell_store::Error;
 use dwell_wire::{Code, Facts, lookup};
 use serde::Serialize;
 
-use super::Refusal;
+use super::HttpRefusal;
 
 /// A refusal, for the caller.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Problem {
 
 /// Marks an answer as a refusal, in its extensions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused {
+pub(crate) struct IsRefusal {
     pub(crate) code: &'static str,
     /// Whether the store has counted it.
     pub(crate) is_counted: bool,
@@ -33,13 +33,13 @@ pub(crate) struct Refused {
 
 impl Problem {
     /// A refusal of the server's own, with a sentence about this occurrence.
-    pub(crate) fn new(refusal: Refusal, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(refusal: HttpRefusal, detail: impl Into<String>) -> Problem {
         Problem::about(refusal.code(), detail)
     }
 
     /// A problem with one of the store's codes. A code that is missing in the table is a bug.
     pub(crate) fn about(code: &'static str, detail: impl Into<String>) -> Problem {
-        let code = lookup(code).or_else(|| lookup(Refusal::Internal.code()));
+        let code = lookup(code).or_else(|| lookup(HttpRefusal::Internal.code()));
         let code = code.expect("the table has an entry for our mistakes");
         Problem { code, detail: detail.into(), facts: None, is_stores: false }
     }
@@ -111,7 +111,7 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem has only text and numbers");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status();
-        response.extensions_mut().insert(Refused { code: self.code.code, is_counted: self.is_stores });
+        response.extensions_mut().insert(IsRefusal { code: self.code.code, is_counted: self.is_stores });
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use dwell_model::{DEFAULT_PRIORITY, Headers, Key, PutToken, QueueName};
+use dwell_model::{DEFAULT_PRIORITY, Headers, IdempotencyKey, Key, QueueName};
 use dwell_store::{OnConflict, Put};
 use dwell_wire::{ON_CONFLICT, PutAnswer, Verb, WhenFields};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::batch::{self, Operation};
-use super::call::Call;
-use super::{App, Problem, Refusal, access, reply};
-use crate::json::{self, Answer as _, FromQuery as _, object};
+use super::batch::{self, BatchOperation};
+use super::call::HttpCall;
+use super::{App, HttpRefusal, Problem, access, reply};
+use crate::json::{self, FromQuery as _, ItemAnswer as _, object};
 use crate::security::Caller;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -21,20 +21,20 @@ const MESSAGE_HEADER: &str = "dwell-header-";
 const CONTENT_TYPE: &str = "content-type";
 
 /// `POST /v1/queues/{queue}/messages`
-pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn put(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let key = None;
     put_one(&app, call, key, OnConflict::Reject).await
 }
 
 /// `PUT /v1/queues/{queue}/keys/{key}`: replaces the message with the key, as PUT means it.
-pub(crate) async fn put_key(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn put_key(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let key = call.parsed("key")?;
     put_one(&app, call, Some(key), OnConflict::Replace).await
 }
 
 async fn put_one(
     app: &App,
-    call: Call,
+    call: HttpCall,
     key: Option<Key>,
     on_conflict: OnConflict,
 ) -> Result<Response<Body>, Problem> {
@@ -75,14 +75,14 @@ fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
                 None if other.starts_with("dwell-") => {
                     let detail =
                         format!("there is no request header '{other:.80}'; Dwell-Header-<name> is there");
-                    return Err(Problem::new(Refusal::UnknownParameter, detail));
+                    return Err(Problem::new(HttpRefusal::UnknownParameter, detail));
                 }
                 None => continue,
             },
         };
         if pairs.iter().any(|(given, _)| *given == name) {
             return Err(Problem::new(
-                Refusal::ConflictingFields,
+                HttpRefusal::ConflictingFields,
                 format!("header '{name:.80}' is given twice"),
             ));
         }
@@ -93,14 +93,14 @@ fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
     Ok(Headers::new(pairs)?)
 }
 
-fn token(given: &HeaderMap) -> Result<Option<PutToken>, Problem> {
+fn token(given: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut tokens = given.get_all(IDEMPOTENCY_KEY).iter();
     let Some(token) = tokens.next() else { return Ok(None) };
     if tokens.next().is_some() {
-        return Err(Problem::new(Refusal::ConflictingFields, "Idempotency-Key is given twice"));
+        return Err(Problem::new(HttpRefusal::ConflictingFields, "Idempotency-Key is given twice"));
     }
     // Text that is not ASCII is not a token either; the token's own check gives the error.
-    Ok(Some(PutToken::new(token.to_str().unwrap_or_default())?))
+    Ok(Some(IdempotencyKey::new(token.to_str().unwrap_or_default())?))
 }
 
 /// A queue's name as one segment of a path (RFC 3986 §3.3: unreserved characters stay as they are).
@@ -110,10 +110,10 @@ fn segment(queue: &QueueName) -> impl std::fmt::Display {
 }
 
 /// `POST /v1/messages:batch`, and the same for one queue.
-pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn put_many(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     if call.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::new(
-            Refusal::ConflictingFields,
+            HttpRefusal::ConflictingFields,
             "Idempotency-Key is for one message; in a batch each item has its own `token`",
         ));
     }
@@ -135,7 +135,7 @@ struct PutMany {
     caller: Caller,
 }
 
-impl Operation for PutMany {
+impl BatchOperation for PutMany {
     type Item = Put;
     type Answer = PutAnswer;
 

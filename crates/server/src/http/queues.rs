@@ -9,8 +9,8 @@ use dwell_model::{QueueName, Setting, SettingChange};
 use dwell_store::Error;
 use dwell_wire::{QueueStats, Removed};
 
-use super::call::Call;
-use super::managed::Managed;
+use super::audit_log::Managed;
+use super::call::HttpCall;
 use super::reply::json;
 use super::{App, Problem, listing};
 use crate::json::{NoFieldsIn, PauseIn, SettingsIn, queue_page, server_info};
@@ -19,7 +19,7 @@ const DEFAULT_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
 /// `GET /v1/queues`
-pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn list(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let mut query = call.query()?;
     let prefix = prefix(query.text("prefix")?.unwrap_or_default())?;
     let after = query.parsed("cursor")?;
@@ -40,14 +40,17 @@ fn prefix(text: String) -> Result<String, Problem> {
 }
 
 /// `GET /v1/queues/{queue}`
-pub(crate) async fn stats(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn stats(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.no_query()?;
     Ok(json(StatusCode::OK, &QueueStats::from(app.store.stats(queue).await?)))
 }
 
 /// `PATCH /v1/queues/{queue}/settings`
-pub(crate) async fn configure(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn configure(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "configure", &queue);
     let changes = call.json::<SettingsIn>(&app).await?.changes(&app.store.limits().defaults)?;
@@ -55,7 +58,7 @@ pub(crate) async fn configure(State(app): State<Arc<App>>, call: Call) -> Result
 }
 
 /// `POST /v1/queues/{queue}/pause`
-pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn pause(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "pause", &queue);
     let pause = call.fields::<PauseIn>(&app).await?.pause(app.clock.now().wall)?;
@@ -63,7 +66,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Res
 }
 
 /// `POST /v1/queues/{queue}/resume`
-pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn resume(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "resume", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
@@ -83,7 +86,7 @@ async fn configured(
 }
 
 /// `POST /v1/queues/{queue}/purge`
-pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn purge(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "purge", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
@@ -92,7 +95,7 @@ pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Res
 }
 
 /// `DELETE /v1/queues/{queue}`
-pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn delete(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let managed = Managed::new(call.caller(), "delete_queue", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
@@ -119,7 +122,7 @@ async fn delete_and_restore(app: Arc<App>, managed: Managed, queue: QueueName) -
 }
 
 /// `GET /v1/limits`
-pub(crate) async fn limits(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn limits(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let limits = app.store.limits();
     let (names, wait_ms) = (app.most_names(), app.config.max_wait_ms);

@@ -2,7 +2,7 @@
 
 /// A kind of refusal. Each has a page in `docs/errors/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum HttpRefusal {
     /// The path or the query is not UTF-8, or the body was cut off.
     MalformedRequest,
     /// The route has no such parameter.
@@ -55,35 +55,35 @@ pub(crate) enum Refusal {
     Internal,
 }
 
-impl Refusal {
+impl HttpRefusal {
     /// The stable code of this kind.
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Refusal::MalformedRequest => "malformed_request",
-            Refusal::UnknownParameter => "unknown_parameter",
-            Refusal::InvalidParameter => "invalid_parameter",
-            Refusal::WaitTooLong => "wait_too_long",
-            Refusal::TooManyNames => "too_many_names",
-            Refusal::MalformedJson => "malformed_json",
-            Refusal::UnknownField => "unknown_field",
-            Refusal::InvalidField => "invalid_field",
-            Refusal::MissingField => "missing_field",
-            Refusal::ConflictingFields => "conflicting_fields",
-            Refusal::TokenRequired => "token_required",
-            Refusal::TokenUnknown => "token_unknown",
-            Refusal::Forbidden => "forbidden",
-            Refusal::ForeignHost => "foreign_host",
-            Refusal::ForeignOrigin => "foreign_origin",
-            Refusal::UnknownRoute => "unknown_route",
-            Refusal::UnknownSink => "unknown_sink",
-            Refusal::MethodNotAllowed => "method_not_allowed",
-            Refusal::RequestTimeout => "request_timeout",
-            Refusal::RequestTooLarge => "request_too_large",
-            Refusal::UnsupportedMediaType => "unsupported_media_type",
-            Refusal::TooManyConnections => "too_many_connections",
-            Refusal::Overloaded => "overloaded",
-            Refusal::ShuttingDown => "shutting_down",
-            Refusal::Internal => "internal",
+            HttpRefusal::MalformedRequest => "malformed_request",
+            HttpRefusal::UnknownParameter => "unknown_parameter",
+            HttpRefusal::InvalidParameter => "invalid_parameter",
+            HttpRefusal::WaitTooLong => "wait_too_long",
+            HttpRefusal::TooManyNames => "too_many_names",
+            HttpRefusal::MalformedJson => "malformed_json",
+            HttpRefusal::UnknownField => "unknown_field",
+            HttpRefusal::InvalidField => "invalid_field",
+            HttpRefusal::MissingField => "missing_field",
+            HttpRefusal::ConflictingFields => "conflicting_fields",
+            HttpRefusal::TokenRequired => "token_required",
+            HttpRefusal::TokenUnknown => "token_unknown",
+            HttpRefusal::Forbidden => "forbidden",
+            HttpRefusal::ForeignHost => "foreign_host",
+            HttpRefusal::ForeignOrigin => "foreign_origin",
+            HttpRefusal::UnknownRoute => "unknown_route",
+            HttpRefusal::UnknownSink => "unknown_sink",
+            HttpRefusal::MethodNotAllowed => "method_not_allowed",
+            HttpRefusal::RequestTimeout => "request_timeout",
+            HttpRefusal::RequestTooLarge => "request_too_large",
+            HttpRefusal::UnsupportedMediaType => "unsupported_media_type",
+            HttpRefusal::TooManyConnections => "too_many_connections",
+            HttpRefusal::Overloaded => "overloaded",
+            HttpRefusal::ShuttingDown => "shutting_down",
+            HttpRefusal::Internal => "internal",
         }
     }
 }

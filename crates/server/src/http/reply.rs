@@ -6,7 +6,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use crate::admission::{Held, SMALL};
+use crate::admission::{ReservedBytes, SMALL};
 
 /// The content type of most answers.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -24,16 +24,16 @@ pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// Room for a large answer, from when it is made until it is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Room(pub(crate) Arc<Held>);
+pub(crate) struct AnswerRoom(pub(crate) Arc<ReservedBytes>);
 
 /// An answer with this extension holds nothing by itself: all answers share one body in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared;
+pub(crate) struct SharedBody;
 
 /// The answer, for which `held` was set aside.
-pub(crate) fn holding(mut response: Response<Body>, mut held: Held) -> Response<Body> {
+pub(crate) fn holding(mut response: Response<Body>, mut held: ReservedBytes) -> Response<Body> {
     held.resize(response.body().size_hint().lower());
-    response.extensions_mut().insert(Room(Arc::new(held)));
+    response.extensions_mut().insert(AnswerRoom(Arc::new(held)));
     response
 }
 

@@ -13,11 +13,11 @@ use dwell_wire::{
     Instants, PutAnswer, Removed, Schedule, ScheduleDefined, ScheduleOutcome, Schedules, Verb, shown_body,
 };
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::reply::{holding, json};
-use super::{App, Problem, Refusal, access, managed};
+use super::{App, HttpRefusal, Problem, access, audit_log};
 use crate::delivery::Undefined;
-use crate::json::{self, Answer as _, NoFieldsIn};
+use crate::json::{self, ItemAnswer as _, NoFieldsIn};
 use crate::security::Caller;
 
 /// The default number of instants shown, and the maximum.
@@ -32,7 +32,7 @@ const LONGEST_BODY: usize = 4 * 1024;
 const OF_FIELDS: usize = 512;
 
 /// The name in the path. One that no schedule can have is not found.
-fn name(call: &Call) -> String {
+fn name(call: &HttpCall) -> String {
     call.param("name").expect("the route has this parameter").to_owned()
 }
 
@@ -64,7 +64,7 @@ fn shown(listed: &Listed) -> Schedule<'_> {
 }
 
 /// `GET /v1/schedules`
-pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn list(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     app.check_room()?;
     let (mut listed, mut unread, mut held) = (Vec::new(), Vec::new(), app.memory.add(0));
@@ -137,7 +137,7 @@ fn size_of(listed: &Listed) -> usize {
 }
 
 /// `GET /v1/schedules/{name}`
-pub(crate) async fn one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn one(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     app.check_room()?;
     let listed = app.delivery.schedules().get(&name(&call)).await?;
@@ -145,7 +145,7 @@ pub(crate) async fn one(State(app): State<Arc<App>>, call: Call) -> Result<Respo
 }
 
 /// `GET /v1/schedules/{name}/next`
-pub(crate) async fn next(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn next(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let mut query = call.query()?;
     let count = query.bounded("count", DEFAULT_COUNT, 1, MOST_INSTANTS)?;
     query.finish()?;
@@ -156,12 +156,14 @@ pub(crate) async fn next(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 }
 
 /// `PUT /v1/schedules/{name}`
-pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn put(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (name, caller) = (name(&call), call.caller());
     let definition = json::schedule(call.json(&app).await?)?;
     let schedule = definition.schedule(&name).map_err(|undefined| match undefined {
-        Undefined::Missing(what) => Problem::new(Refusal::MissingField, format!("a schedule needs {what}")),
-        Undefined::Conflict(_, what) => Problem::new(Refusal::ConflictingFields, what),
+        Undefined::Missing(what) => {
+            Problem::new(HttpRefusal::MissingField, format!("a schedule needs {what}"))
+        }
+        Undefined::Conflict(_, what) => Problem::new(HttpRefusal::ConflictingFields, what),
         Undefined::Refused(error) => error.into(),
     })?;
     // Its runs are puts of what the caller has said.
@@ -182,7 +184,7 @@ pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Respo
 }
 
 /// `DELETE /v1/schedules/{name}`
-pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn delete(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
@@ -191,7 +193,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
 }
 
 /// `POST /v1/schedules/{name}/run`
-pub(crate) async fn run(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn run(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
@@ -202,7 +204,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, call: Call) -> Result<Respo
 }
 
 /// `POST /v1/schedules/{name}/pause`
-pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn pause(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
@@ -211,7 +213,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Res
 }
 
 /// `POST /v1/schedules/{name}/resume`
-pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn resume(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let (name, caller) = (name(&call), call.caller());
     call.fields::<NoFieldsIn>(&app).await?;
     let (schedules, of) = (app.delivery.schedules().clone(), name.clone());
@@ -231,7 +233,7 @@ async fn finish<T: Send + 'static>(
     let doing = tokio::spawn(async move {
         let done = work.await;
         let code = done.as_ref().err().map(dwell_delivery::Error::code);
-        managed::say_of(&said_by, what, &said_of, code);
+        audit_log::say_of(&said_by, what, &said_of, code);
         done
     });
     match doing.await {

@@ -10,15 +10,15 @@ use dwell_model::QueueName;
 use dwell_store::{LeaseRef, Settle};
 use dwell_wire::{Settled, Verb};
 
-use super::batch::{self, Operation};
-use super::call::Call;
-use super::managed::Managed;
-use super::{App, Problem, Refusal, access, pages, reply};
+use super::audit_log::Managed;
+use super::batch::{self, BatchOperation};
+use super::call::HttpCall;
+use super::{App, HttpRefusal, Problem, access, pages, reply};
 use crate::json::{self, SettleFieldsIn, object};
 use crate::security::Caller;
 
 /// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
-pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn settle(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let action = call.param("action").expect("the route has this parameter").to_owned();
     if !["ack", "retry", "release", "bury", "extend"].contains(&action.as_str()) {
         return Err(pages::unknown_route().await);
@@ -26,14 +26,17 @@ pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let receipt = call.parsed("receipt")?;
     let in_query = !call.query()?.is_empty();
     let fields: SettleFieldsIn = call.fields(&app).await?;
-    let unknown = if in_query { Refusal::UnknownParameter } else { Refusal::UnknownField };
+    let unknown = if in_query { HttpRefusal::UnknownParameter } else { HttpRefusal::UnknownField };
     let settle = Settle { receipt, action: fields.action(&action, unknown)? };
     let settled = app.store.settle(vec![settle]).await.pop().expect("a store answers each item")?;
     Ok(reply::json(StatusCode::OK, &Settled::from(settled)))
 }
 
 /// `POST /v1/settle`
-pub(crate) async fn settle_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn settle_many(
+    State(app): State<Arc<App>>,
+    call: HttpCall,
+) -> Result<Response<Body>, Problem> {
     let operation = SettleMany { app: Arc::clone(&app), caller: call.caller() };
     batch::run(app, call, operation).await
 }
@@ -43,7 +46,7 @@ struct SettleMany {
     caller: Caller,
 }
 
-impl Operation for SettleMany {
+impl BatchOperation for SettleMany {
     type Item = Settle;
     type Answer = Settled;
 
@@ -62,7 +65,7 @@ impl Operation for SettleMany {
 /// `POST /v1/queues/{queue}/leases:expire`
 pub(crate) async fn expire_leases(
     State(app): State<Arc<App>>,
-    call: Call,
+    call: HttpCall,
 ) -> Result<Response<Body>, Problem> {
     let operation = ExpireLeases { app: Arc::clone(&app), caller: call.caller(), queue: call.queue()? };
     batch::run(app, call, operation).await
@@ -74,7 +77,7 @@ struct ExpireLeases {
     queue: QueueName,
 }
 
-impl Operation for ExpireLeases {
+impl BatchOperation for ExpireLeases {
     type Item = LeaseRef;
     type Answer = Settled;
 

@@ -9,12 +9,12 @@ use dwell_model::{Holder, QueueName, format_duration_ms};
 use dwell_store::{Delivery, Error, Take};
 use dwell_wire::{Taken, Verb};
 
-use super::call::Call;
+use super::call::HttpCall;
 use super::connection::Unwritten;
 use super::handover::Handover;
 use super::reply::{JSON, holding, to_json, with_type};
-use super::{App, Problem, Refusal, messages};
-use crate::admission::{FREE_NAMES, Names};
+use super::{App, HttpRefusal, Problem, messages};
+use crate::admission::{ConnectionNames, FREE_NAMES};
 use crate::json::LeaseIn;
 use crate::query::Query;
 
@@ -23,7 +23,7 @@ const DEFAULT_MAX_BYTES: usize = 8 * 1024 * 1024;
 const HIGHEST_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// `POST /v1/queues/{queue}/take`, `POST /v1/take?queue=a&queue=b`
-pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn take(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let raw = call.wants_raw();
     let unwritten = call.unwritten();
     let mut query = call.query()?;
@@ -45,7 +45,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let wait_limit_ms = app.config.max_wait_ms;
     if take.wait_ms > wait_limit_ms {
         let detail = format!("a take waits at most {} here; take again", format_duration_ms(wait_limit_ms));
-        return Err(Problem::new(Refusal::WaitTooLong, detail).with_limit(wait_limit_ms));
+        return Err(Problem::new(HttpRefusal::WaitTooLong, detail).with_limit(wait_limit_ms));
     }
     let caller = call.caller();
     nothing_in_the_body(call, &app).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 }
 
 /// Room for the names that a take waits on, for as long as it waits.
-fn room_for_names(app: &App, count: usize) -> Result<Names, Problem> {
+fn room_for_names(app: &App, count: usize) -> Result<ConnectionNames, Problem> {
     app.memory.names(count).ok_or_else(|| {
         let detail = format!(
             "takes wait on as many queues as the server has room for; wait on {FREE_NAMES} at most, or try again later"
@@ -105,25 +105,28 @@ fn give_back_surplus(app: &App, unwritten: &Unwritten, deliveries: &mut Vec<Deli
 }
 
 /// The queue in the path, or those in the query: repeated, or separated by commas.
-fn queues(app: &App, call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
+fn queues(app: &App, call: &HttpCall, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
     if call.param("queue").is_some() {
         return Ok(vec![call.queue()?]);
     }
     let given = query.all("queue");
     if given.is_empty() {
-        return Err(Problem::new(Refusal::MissingField, "parameter 'queue' is required: one or more names"));
+        return Err(Problem::new(
+            HttpRefusal::MissingField,
+            "parameter 'queue' is required: one or more names",
+        ));
     }
     let names = given.iter().flat_map(|names| names.split(','));
     let limit = app.most_names();
     if names.clone().count() > limit {
         let detail = format!("a take names at most {limit} queues; share them out among several");
-        return Err(Problem::new(Refusal::TooManyNames, detail).with_limit(limit as u64));
+        return Err(Problem::new(HttpRefusal::TooManyNames, detail).with_limit(limit as u64));
     }
     Ok(names.map(QueueName::new).collect::<Result<_, _>>()?)
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/take`
-pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn take_id(State(app): State<Arc<App>>, call: HttpCall) -> Result<Response<Body>, Problem> {
     let raw = call.wants_raw();
     let unwritten = call.unwritten();
     let queue = call.queue()?;
@@ -145,11 +148,11 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
 
 /// A take has its parameters in its query. An unread body would stay in the connection, and hyper could not detect a
 /// disconnect behind it.
-async fn nothing_in_the_body(call: Call, app: &App) -> Result<(), Problem> {
+async fn nothing_in_the_body(call: HttpCall, app: &App) -> Result<(), Problem> {
     if call.text(app).await?.is_empty() {
         return Ok(());
     }
-    Err(Problem::new(Refusal::ConflictingFields, "a take has its parameters in the query, and no body"))
+    Err(Problem::new(HttpRefusal::ConflictingFields, "a take has its parameters in the query, and no body"))
 }
 
 fn no_content() -> Response<Body> {

@@ -37,7 +37,7 @@ pub(super) fn app() -> App {
         draining: watch::channel(false).1,
         metrics: Arc::default(),
         memory: Memory::new(1_000_000),
-        ailment: Ailment::default(),
+        ailment: LastFailure::default(),
         forecasts: Walks::default(),
         forecast_turn: Arc::new(Semaphore::new(1)),
         overviews: Walks::default(),
@@ -136,7 +136,7 @@ async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A store that answers deletions and forecasts when the test lets it. A queue is deleted before that.
-struct Slow {
+struct SlowStore {
     memory: MemoryStore,
     answers: Semaphore,
     /// The number of forecasts in progress, and the maximum so far.
@@ -144,18 +144,18 @@ struct Slow {
     most_forecasts: AtomicUsize,
 }
 
-impl Slow {
+impl SlowStore {
     /// An app on it.
-    fn app() -> (Arc<App>, Arc<Slow>) {
+    fn app() -> (Arc<App>, Arc<SlowStore>) {
         let memory = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
         let (answers, forecasts) = (Semaphore::new(0), AtomicUsize::new(0));
-        let slow = Arc::new(Slow { memory, answers, forecasts, most_forecasts: AtomicUsize::new(0) });
+        let slow = Arc::new(SlowStore { memory, answers, forecasts, most_forecasts: AtomicUsize::new(0) });
         (Arc::new(App { store: Arc::clone(&slow) as Arc<dyn Store>, ..app() }), slow)
     }
 }
 
 #[async_trait]
-impl Store for Slow {
+impl Store for SlowStore {
     async fn delete_queue(&self, queue: QueueName) -> dwell_store::Result<u64> {
         let deleted = self.memory.delete_queue(queue).await;
         self.answers.acquire().await.unwrap().forget();
@@ -209,7 +209,7 @@ async fn while_polled(answers: &mut [Answering], mut holds: impl AsyncFnMut() ->
 
 #[tokio::test]
 async fn a_queue_that_is_deleted_for_a_client_that_goes_keeps_the_settings_of_the_configuration() {
-    let (app, store) = Slow::app();
+    let (app, store) = SlowStore::app();
     let (queue, setting) = (QueueName::new("q").unwrap(), Setting::LeaseMs(61_000));
     app.configured.replace(&[QueueConfig { name: queue.clone(), settings: vec![setting.clone()] }]);
     store.configure(queue.clone(), vec![SettingChange::Set(setting)]).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_queue_that_is_deleted_for_a_client_that_goes_keeps_the_settings_of_th
 /// Also where clients disconnect before they are answered.
 #[tokio::test]
 async fn counts_over_all_queues_by_instants_of_a_callers_own_are_made_one_at_a_time() {
-    let (app, store) = Slow::app();
+    let (app, store) = SlowStore::app();
     let ask = || asked(&app, "GET", "/v1/forecast?edges=2026-11-26T22:00:00Z");
     let mut answers = [ask(), ask(), ask()];
     let is_counting = async || store.forecasts.load(Ordering::SeqCst) > 0;

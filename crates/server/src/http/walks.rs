@@ -20,7 +20,7 @@ const REST: u64 = 4;
 
 /// The state of the walks.
 #[derive(Debug)]
-struct State<K, T> {
+struct WalksState<K, T> {
     found: HashMap<K, Result<Arc<T>>>,
     /// The walk in progress.
     running: Option<K>,
@@ -31,13 +31,13 @@ struct State<K, T> {
 /// Walks, by their key.
 #[derive(Debug)]
 pub(crate) struct Walks<K, T> {
-    state: Arc<Mutex<State<K, T>>>,
+    state: Arc<Mutex<WalksState<K, T>>>,
     ended: watch::Sender<()>,
 }
 
 impl<K, T> Default for Walks<K, T> {
     fn default() -> Walks<K, T> {
-        let state = State { found: HashMap::new(), running: None, rests_until_ms: 0 };
+        let state = WalksState { found: HashMap::new(), running: None, rests_until_ms: 0 };
         Walks { state: Arc::new(Mutex::new(state)), ended: watch::Sender::new(()) }
     }
 }
@@ -98,7 +98,7 @@ where
 
 /// A walk in progress. However it ends, the next one may begin.
 struct Running<K, T> {
-    state: Arc<Mutex<State<K, T>>>,
+    state: Arc<Mutex<WalksState<K, T>>>,
     ended: watch::Sender<()>,
 }
 
@@ -117,7 +117,7 @@ impl<K, T> Drop for Running<K, T> {
     }
 }
 
-fn lock<K, T>(state: &Mutex<State<K, T>>) -> MutexGuard<'_, State<K, T>> {
+fn lock<K, T>(state: &Mutex<WalksState<K, T>>) -> MutexGuard<'_, WalksState<K, T>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -9,22 +9,22 @@ use dwell_wire::{
 use serde::{Serialize, Serializer};
 
 /// The answer to one item, with the status that it has when it is alone.
-pub(crate) trait Answer: Serialize + Send + 'static {
+pub(crate) trait ItemAnswer: Serialize + Send + 'static {
     /// 200, unless something was created.
     fn status(&self) -> StatusCode {
         StatusCode::OK
     }
 }
 
-impl Answer for PutAnswer {
+impl ItemAnswer for PutAnswer {
     fn status(&self) -> StatusCode {
         if self.outcome == PutOutcome::Kept { StatusCode::OK } else { StatusCode::CREATED }
     }
 }
 
-impl Answer for Settled {}
-impl Answer for Cancelled {}
-impl Answer for Moved {}
+impl ItemAnswer for Settled {}
+impl ItemAnswer for Cancelled {}
+impl ItemAnswer for Moved {}
 
 /// The answer to one item of a batch of gets: a [`Found`] with its message.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Serialize for FoundOut {
     }
 }
 
-impl Answer for FoundOut {}
+impl ItemAnswer for FoundOut {}
 
 /// Messages of a page that cannot be read, and why.
 pub(crate) fn unread(unread: Vec<(MessageId, Error)>) -> Vec<RefusedOne> {

@@ -8,7 +8,7 @@ mod parse;
 mod requests;
 mod settings;
 
-pub(crate) use answers::{Answer, FoundOut, queue_page, server_info, unread};
+pub(crate) use answers::{FoundOut, ItemAnswer, queue_page, server_info, unread};
 pub(crate) use parse::{items, object};
 pub(crate) use requests::{
     FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn, lease, put, required_when, reschedule, revive,

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use crate::http::{Problem, Refusal};
+use crate::http::{HttpRefusal, Problem};
 
 /// Reads one JSON value of type `T`.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
@@ -28,10 +28,10 @@ fn refused(error: &serde_json::Error) -> Problem {
     let detail = error.to_string();
     // serde_json separates syntax from data by category, and kinds of data errors by their text alone.
     let refusal = match error.classify() {
-        Category::Data if detail.starts_with("unknown field") => Refusal::UnknownField,
-        Category::Data if detail.starts_with("missing field") => Refusal::MissingField,
-        Category::Data => Refusal::InvalidField,
-        Category::Io | Category::Syntax | Category::Eof => Refusal::MalformedJson,
+        Category::Data if detail.starts_with("unknown field") => HttpRefusal::UnknownField,
+        Category::Data if detail.starts_with("missing field") => HttpRefusal::MissingField,
+        Category::Data => HttpRefusal::InvalidField,
+        Category::Io | Category::Syntax | Category::Eof => HttpRefusal::MalformedJson,
     };
     Problem::new(refusal, shorten(detail))
 }
@@ -95,7 +95,7 @@ pub(crate) fn either_ms(
 ) -> Result<Option<u64>, Problem> {
     match (text, ms) {
         (Some(_), Some(_)) => Err(Problem::new(
-            Refusal::ConflictingFields,
+            HttpRefusal::ConflictingFields,
             format!("give one of {name} and {name}_ms, not both"),
         )),
         (Some(text), None) => Ok(Some(parse_duration_ms(text)?)),

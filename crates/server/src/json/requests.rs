@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_delivery::schedule::Dialect;
-use dwell_model::{DEFAULT_PRIORITY, Holder, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
+use dwell_model::{
+    DEFAULT_PRIORITY, Holder, IdempotencyKey, Key, MessageId, Pause, QueueName, Receipt, Timestamp,
+};
 use dwell_store::{Action, LeaseRef, LeaseTerms, OnConflict, Put, Selection, Settle, Target, When};
 use dwell_wire::{
     LeaseItem, PutItem, RescheduleItem, ReviveFields, ScheduleFields, SelectFields, SettleItem, TargetFields,
@@ -18,7 +20,7 @@ use serde::Deserialize;
 
 use super::parse::{either_ms, items};
 use crate::delivery::{Definition, word};
-use crate::http::{Problem, Refusal};
+use crate::http::{HttpRefusal, Problem};
 use crate::query::Query;
 
 /// A request whose fields may be given in the query instead.
@@ -28,11 +30,11 @@ pub(crate) trait FromQuery: Sized {
 }
 
 fn missing(what: &str) -> Problem {
-    Problem::new(Refusal::MissingField, format!("{what} is required"))
+    Problem::new(HttpRefusal::MissingField, format!("{what} is required"))
 }
 
 fn conflict(what: &str) -> Problem {
-    Problem::new(Refusal::ConflictingFields, what.to_owned())
+    Problem::new(HttpRefusal::ConflictingFields, what.to_owned())
 }
 
 /// When a message is to be due; `None` if no field is given.
@@ -90,7 +92,7 @@ pub(crate) fn put(item: PutItem<'_>, queue: Option<&QueueName>) -> Result<Put, P
         lease_ms: either_ms("lease", item.lease.as_deref(), item.lease_ms)?,
         max_attempts: item.max_attempts,
         expires: item.expires.map(|expires| expires.parse::<Timestamp>()).transpose()?,
-        token: item.token.map(|token| PutToken::new(&token)).transpose()?,
+        token: item.token.map(|token| IdempotencyKey::new(&token)).transpose()?,
     })
 }
 
@@ -112,8 +114,9 @@ pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Pro
 
 /// A schedule's definition.
 pub(crate) fn schedule(fields: ScheduleFields<'_>) -> Result<Definition, Problem> {
-    let invalid =
-        |name: &str, detail: String| Problem::new(Refusal::InvalidField, format!("field '{name}': {detail}"));
+    let invalid = |name: &str, detail: String| {
+        Problem::new(HttpRefusal::InvalidField, format!("field '{name}': {detail}"))
+    };
     let body = match (fields.body, fields.body_base64) {
         (Some(text), None) => Bytes::from(text.into_owned()),
         (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),
@@ -215,7 +218,7 @@ impl FromQuery for SettleFieldsIn {
 
 impl SettleFieldsIn {
     /// The action with this name, if these fields belong to it; `unknown` is the refusal of other names.
-    pub(crate) fn action(self, action: &str, unknown: Refusal) -> Result<Action, Problem> {
+    pub(crate) fn action(self, action: &str, unknown: HttpRefusal) -> Result<Action, Problem> {
         let given = [
             ("after", self.after.is_some() || self.after_ms.is_some()),
             ("error", self.error.is_some()),
@@ -245,9 +248,10 @@ impl SettleFieldsIn {
             "bury" => only(&["reason", "priority"])
                 .map(|()| Action::Bury { reason: self.reason.map(Arc::from), priority: self.priority }),
             "extend" => only(&["lease"]).map(|()| Action::Extend { lease_ms }),
-            _ => {
-                Err(Problem::new(Refusal::InvalidField, "action is one of ack, retry, release, bury, extend"))
-            }
+            _ => Err(Problem::new(
+                HttpRefusal::InvalidField,
+                "action is one of ack, retry, release, bury, extend",
+            )),
         }
     }
 }
@@ -265,7 +269,7 @@ pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
         lease: owned(item.lease),
         lease_ms: item.lease_ms,
     };
-    Ok(Settle { receipt, action: fields.action(&item.action, Refusal::UnknownField)? })
+    Ok(Settle { receipt, action: fields.action(&item.action, HttpRefusal::UnknownField)? })
 }
 
 /// The lease that an item ends.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A listener's limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ConnectionLimit {
     places: Arc<Semaphore>,
     /// Permits of all listeners together.
     all: Arc<Semaphore>,
@@ -31,15 +31,20 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 pub(crate) struct Admitted(#[expect(dead_code, reason = "held for its drop")] [OwnedSemaphorePermit; 2]);
 
-impl Gate {
-    /// A semaphore of `limit` permits, for [`Gate::new`].
+impl ConnectionLimit {
+    /// A semaphore of `limit` permits, for [`ConnectionLimit::new`].
     pub(crate) fn places(limit: usize) -> Arc<Semaphore> {
         Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)))
     }
 
     /// At most `limit` connections, each of which also needs a permit of `all`; the others are sent `refusal`.
-    pub(crate) fn new(limit: usize, all: Arc<Semaphore>, refusal: &'static [u8]) -> Gate {
-        Gate { places: Gate::places(limit), all, told: Arc::new(Semaphore::new(TOLD)), refusal }
+    pub(crate) fn new(limit: usize, all: Arc<Semaphore>, refusal: &'static [u8]) -> ConnectionLimit {
+        ConnectionLimit {
+            places: ConnectionLimit::places(limit),
+            all,
+            told: Arc::new(Semaphore::new(TOLD)),
+            refusal,
+        }
     }
 
     /// A permit for one more connection, if there is one.

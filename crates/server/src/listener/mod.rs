@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 pub use bind::BindError;
-pub(crate) use gate::{Admitted, Gate};
+pub(crate) use gate::{Admitted, ConnectionLimit};
 pub(crate) use stream::Stream;
 
 use crate::beanstalkd;
@@ -66,7 +66,7 @@ pub struct Listeners {
 pub(crate) struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
-    pub(crate) gate: Gate,
+    pub(crate) gate: ConnectionLimit,
 }
 
 impl Listeners {
@@ -83,12 +83,12 @@ impl Listeners {
         if let Some(beanstalkd) = &config.beanstalkd {
             exposed(beanstalkd.listen, beanstalkd.insecure)?;
         }
-        let all = Gate::places(config.max_connections);
-        let gate = Gate::new(web.max_connections, Arc::clone(&all), http::no_place());
+        let all = ConnectionLimit::places(config.max_connections);
+        let gate = ConnectionLimit::new(web.max_connections, Arc::clone(&all), http::no_place());
         let http = Bound::new(web.listen, gate).await?;
         let beanstalkd = match &config.beanstalkd {
             Some(config) => {
-                let gate = Gate::new(config.max_connections, all, beanstalkd::NO_PLACE);
+                let gate = ConnectionLimit::new(config.max_connections, all, beanstalkd::NO_PLACE);
                 Some(Bound::new(config.listen, gate).await?)
             }
             None => None,
@@ -108,7 +108,7 @@ impl Listeners {
 }
 
 impl Bound {
-    async fn new(wanted: SocketAddr, gate: Gate) -> Result<Bound, BindError> {
+    async fn new(wanted: SocketAddr, gate: ConnectionLimit) -> Result<Bound, BindError> {
         let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
         let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
         Ok(Bound { listener, address, gate })

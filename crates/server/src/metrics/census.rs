@@ -19,24 +19,24 @@ pub(crate) struct Census {
     /// The number of queues.
     pub(crate) queues: u64,
     /// The queues that are shown separately: those with series of their own, and those with the most messages.
-    pub(crate) shown: Vec<(QueueName, Standing)>,
+    pub(crate) shown: Vec<(QueueName, QueueGauges)>,
     /// The sum of all others.
-    pub(crate) other: Standing,
+    pub(crate) other: QueueGauges,
 }
 
 /// The counts of one queue, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct QueueGauges {
     pub(crate) counts: StateCounts,
     pub(crate) waiting: u64,
 }
 
-impl Standing {
-    fn of(stats: &QueueStats) -> Standing {
-        Standing { counts: stats.counts, waiting: stats.waiting }
+impl QueueGauges {
+    fn of(stats: &QueueStats) -> QueueGauges {
+        QueueGauges { counts: stats.counts, waiting: stats.waiting }
     }
 
-    fn add(&mut self, more: &Standing) {
+    fn add(&mut self, more: &QueueGauges) {
         self.counts.scheduled += more.counts.scheduled;
         self.counts.ready += more.counts.ready;
         self.counts.ready_urgent += more.counts.ready_urgent;
@@ -75,7 +75,7 @@ impl Census {
                     // Its counts are unknown: no series claims that they are 0.
                     continue;
                 }
-                let standing = Standing::of(stats);
+                let standing = QueueGauges::of(stats);
                 if is_shown(&stats.name) {
                     census.shown.push((stats.name.clone(), standing));
                     continue;

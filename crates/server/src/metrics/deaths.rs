@@ -47,9 +47,9 @@ impl Counts {
 
 /// The store's last counts, by queue; those of queues that it does not name, together under `None`.
 #[derive(Debug, Default)]
-pub(super) struct Heard(HashMap<Option<QueueName>, Counts>);
+pub(super) struct LastCounts(HashMap<Option<QueueName>, Counts>);
 
-impl Heard {
+impl LastCounts {
     /// Adds the increase. The store names [at most](QueueDeaths::MAX_QUEUES) a fixed number of queues.
     pub(super) fn hear(&mut self, all: Vec<QueueDeaths>, queues: &QueueMeters) {
         let before = std::mem::replace(&mut self.0, HashMap::with_capacity(all.len()));
@@ -96,7 +96,7 @@ mod tests {
     fn shown(queues: &QueueMeters, label: &str) -> Option<u64> {
         let all: Vec<(String, Arc<Meter>)> = queues.all();
         let (_, meter) = all.iter().find(|(shown, _)| shown == label)?;
-        Some(meter.deaths.iter().map(super::super::Count::get).sum())
+        Some(meter.deaths.iter().map(super::super::Counter::get).sum())
     }
 
     fn total(queues: &QueueMeters) -> u64 {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_among_the_others_stays_there_when_its_queue_has_its_own_series() {
-        let (queues, mut heard) = (full(), Heard::default());
+        let (queues, mut heard) = (full(), LastCounts::default());
         let rising = name(1_000);
         heard.hear(vec![expired(Some(name(0)), 3), expired(Some(rising.clone()), 500)], &queues);
         assert_eq!((shown(&queues, "q0"), shown(&queues, OTHER)), (Some(3), Some(500)));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_a_queue_has_counted_that_loses_its_series_goes_to_no_other() {
-        let (queues, mut heard) = (full(), Heard::default());
+        let (queues, mut heard) = (full(), LastCounts::default());
         let all = |more: u64| (0..OWN_SERIES).map(|at| expired(Some(name(at)), 10 + more)).collect();
         heard.hear(all(0), &queues);
         assert_eq!((shown(&queues, "q0"), shown(&queues, OTHER)), (Some(10), Some(0)));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_twice_and_a_count_that_fell_begins_anew() {
-        let (queues, mut heard) = (QueueMeters::default(), Heard::default());
+        let (queues, mut heard) = (QueueMeters::default(), LastCounts::default());
         for (count, sum) in [(5, 5), (5, 5), (7, 7), (3, 10), (4, 11)] {
             heard.hear(vec![expired(Some(name(0)), count), expired(None, 2)], &queues);
             assert_eq!((shown(&queues, "q0"), shown(&queues, OTHER)), (Some(sum), Some(2)), "{count}");
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_reason_is_counted_by_itself() {
-        let (queues, mut heard) = (QueueMeters::default(), Heard::default());
+        let (queues, mut heard) = (QueueMeters::default(), LastCounts::default());
         let all = QueueDeaths {
             queue: Some(name(0)),
             deaths: DeathCounts { attempts: 1, lapse: 2, expiry: 3, buried: 4 },
@@ -157,8 +157,8 @@ mod tests {
         };
         heard.hear(vec![all], &queues);
         let meter = queues.of(&name(0), 0);
-        assert_eq!(meter.deaths.each_ref().map(super::super::Count::get), [1, 2, 3, 4]);
-        assert_eq!(meter.discards.each_ref().map(super::super::Count::get), [5, 6, 7, 8]);
+        assert_eq!(meter.deaths.each_ref().map(super::super::Counter::get), [1, 2, 3, 4]);
+        assert_eq!(meter.discards.each_ref().map(super::super::Counter::get), [5, 6, 7, 8]);
         assert_eq!(total(&queues), 10, "a discard is no death");
     }
 }

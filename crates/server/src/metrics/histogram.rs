@@ -1,21 +1,21 @@
 //! Histograms.
 
-use super::Count;
+use super::Counter;
 
 /// A histogram over fixed bounds. Recording is two additions.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {
     /// The inclusive upper bound of each bucket, rising. Larger values go to one more bucket.
     bounds: &'static [u64; N],
-    buckets: [Count; N],
-    above: Count,
-    sum: Count,
+    buckets: [Counter; N],
+    above: Counter,
+    sum: Counter,
 }
 
 impl<const N: usize> Histogram<N> {
     pub(crate) fn new(bounds: &'static [u64; N]) -> Histogram<N> {
-        let buckets = std::array::from_fn(|_| Count::default());
-        Histogram { bounds, buckets, above: Count::default(), sum: Count::default() }
+        let buckets = std::array::from_fn(|_| Counter::default());
+        Histogram { bounds, buckets, above: Counter::default(), sum: Counter::default() }
     }
 
     pub(crate) fn record(&self, value: u64) {
@@ -28,7 +28,7 @@ impl<const N: usize> Histogram<N> {
     /// `unit`.
     pub(crate) fn read(&self, unit: f64) -> (Vec<(f64, u64)>, f64) {
         let bounds = self.bounds.iter().map(|bound| *bound as f64 * unit).chain([f64::INFINITY]);
-        let counts = self.buckets.iter().chain([&self.above]).map(Count::get);
+        let counts = self.buckets.iter().chain([&self.above]).map(Counter::get);
         (bounds.zip(counts).collect(), self.sum.get() as f64 * unit)
     }
 }

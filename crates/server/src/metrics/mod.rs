@@ -34,7 +34,7 @@ use dwell_time::Clock;
 use tokio::time::timeout;
 
 use self::census::Census;
-use self::deaths::Heard;
+use self::deaths::LastCounts;
 pub(crate) use self::page::CONTENT_TYPE;
 use self::page::Snapshot;
 pub(crate) use self::queues::QueueMeters;
@@ -51,9 +51,9 @@ const CENSUS_MS: u64 = 1_000;
 
 /// A counter that many threads change. Counters are not compared with each other, so relaxed ordering is enough.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
@@ -91,16 +91,16 @@ impl Protocol {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) queues: QueueMeters,
-    connections: [Count; 2],
-    connections_ever: [Count; 2],
+    connections: [Counter; 2],
+    connections_ever: [Counter; 2],
     /// Answers by HTTP status, beginning at 100.
-    statuses: Vec<Count>,
+    statuses: Vec<Counter>,
     /// Refusals by code. Only codes that have occurred have an entry, and there are few codes.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
     /// The last walk over all queues, and its time on the monotonic clock.
     census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
     /// The store's last counts of deaths and discards.
-    deaths: tokio::sync::Mutex<Heard>,
+    deaths: tokio::sync::Mutex<LastCounts>,
     /// Whether the store has reported any.
     has_deaths: AtomicBool,
     readiness: Readiness,
@@ -113,7 +113,7 @@ impl Default for Metrics {
             queues: QueueMeters::default(),
             connections: Default::default(),
             connections_ever: Default::default(),
-            statuses: (100..600).map(|_| Count::default()).collect(),
+            statuses: (100..600).map(|_| Counter::default()).collect(),
             refusals: Mutex::default(),
             census: tokio::sync::Mutex::default(),
             deaths: tokio::sync::Mutex::default(),
@@ -193,7 +193,7 @@ impl Metrics {
                 (protocol.as_str(), self.connections[at].get(), self.connections_ever[at].get())
             }),
             statuses: (100..)
-                .zip(self.statuses.iter().map(Count::get))
+                .zip(self.statuses.iter().map(Counter::get))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
             refusals: refusals.into_iter().collect(),

@@ -11,8 +11,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::Count;
-use super::census::{Census, Standing};
+use super::Counter;
+use super::census::{Census, QueueGauges};
 use super::process::Process;
 use super::queues::{DEATHS, DISCARDS, Meter, OTHER};
 use super::source::{Sample, SampleValue};
@@ -110,7 +110,7 @@ impl Snapshot {
         page
     }
 
-    fn standings(&self) -> impl Iterator<Item = (&str, &Standing)> {
+    fn standings(&self) -> impl Iterator<Item = (&str, &QueueGauges)> {
         self.census.iter().flat_map(|census| {
             let shown = census.shown.iter().map(|(name, standing)| (name.as_str(), standing));
             shown.chain([(OTHER, &census.other)])
@@ -118,7 +118,7 @@ impl Snapshot {
     }
 
     /// One value for each queue that is shown.
-    fn each_standing(&self, metric: &mut MetricEncoder<'_>, read: fn(&Standing) -> u64) -> fmt::Result {
+    fn each_standing(&self, metric: &mut MetricEncoder<'_>, read: fn(&QueueGauges) -> u64) -> fmt::Result {
         for (queue, standing) in self.standings() {
             metric.encode_family(&[("queue", queue)])?.encode_gauge(&read(standing))?;
         }
@@ -152,7 +152,7 @@ impl Snapshot {
         &self,
         metric: &mut MetricEncoder<'_>,
         reasons: [&'static str; N],
-        read: fn(&Meter) -> &[Count; N],
+        read: fn(&Meter) -> &[Counter; N],
     ) -> fmt::Result {
         if !self.has_deaths {
             return Ok(());

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use dwell_model::{QueueName, Timestamp};
 use dwell_wire::Series;
 
-use super::Count;
+use super::Counter;
 use super::histogram::Histogram;
 use super::recent::{Recent, Tally};
 
@@ -49,40 +49,40 @@ pub(crate) const DEATH: &str = "death";
 /// The counts of a queue, or of all queues that share a series.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    pub(crate) puts: Count,
-    pub(crate) takes: Count,
-    pub(crate) acks: Count,
-    pub(crate) retries: Count,
-    pub(crate) releases: Count,
-    pub(crate) buries: Count,
-    pub(crate) extends: Count,
-    pub(crate) cancels: Count,
+    pub(crate) puts: Counter,
+    pub(crate) takes: Counter,
+    pub(crate) acks: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) releases: Counter,
+    pub(crate) buries: Counter,
+    pub(crate) extends: Counter,
+    pub(crate) cancels: Counter,
     /// By reason, in the order of [`DEATHS`].
-    pub(crate) deaths: [Count; DEATHS.len()],
+    pub(crate) deaths: [Counter; DEATHS.len()],
     /// By reason, in the order of [`DISCARDS`].
-    pub(crate) discards: [Count; DISCARDS.len()],
+    pub(crate) discards: [Counter; DISCARDS.len()],
     pub(crate) lateness: Histogram<{ LATENESS_MS.len() }>,
     recent: Mutex<Recent>,
     /// Recent activity: halved at each ranking.
-    activity: Count,
+    activity: Counter,
 }
 
 impl Meter {
     fn new() -> Meter {
         Meter {
-            puts: Count::default(),
-            takes: Count::default(),
-            acks: Count::default(),
-            retries: Count::default(),
-            releases: Count::default(),
-            buries: Count::default(),
-            extends: Count::default(),
-            cancels: Count::default(),
+            puts: Counter::default(),
+            takes: Counter::default(),
+            acks: Counter::default(),
+            retries: Counter::default(),
+            releases: Counter::default(),
+            buries: Counter::default(),
+            extends: Counter::default(),
+            cancels: Counter::default(),
             deaths: Default::default(),
             discards: Default::default(),
             lateness: Histogram::new(&LATENESS_MS),
             recent: Mutex::default(),
-            activity: Count::default(),
+            activity: Counter::default(),
         }
     }
 }
@@ -99,7 +99,7 @@ const EVENTS: [Event; 9] = [
     ("bury", |meter| meter.buries.get()),
     ("extend", |meter| meter.extends.get()),
     ("cancel", |meter| meter.cancels.get()),
-    (DEATH, |meter| meter.deaths.iter().map(Count::get).sum()),
+    (DEATH, |meter| meter.deaths.iter().map(Counter::get).sum()),
 ];
 
 /// Series that have left the page.

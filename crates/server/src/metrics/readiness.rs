@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const GOOD_MS: u64 = 1_000;
 
 /// The last answer, and its time on the monotonic clock.
-type Heard = Option<(u64, Result<()>)>;
+type LastAnswer = Option<(u64, Result<()>)>;
 
 /// The last answer. Locked during a call.
 #[derive(Debug, Default)]
-pub(super) struct Readiness(Arc<Mutex<Heard>>);
+pub(super) struct Readiness(Arc<Mutex<LastAnswer>>);
 
 impl Readiness {
     /// The answer to `question`, or a recent one.
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    struct Bed {
+    struct Fixture {
         readiness: Readiness,
         manual: ManualClock,
         clock: Arc<dyn Clock>,
@@ -71,11 +71,11 @@ mod tests {
         answer: Arc<Notify>,
     }
 
-    impl Bed {
-        fn new() -> Bed {
+    impl Fixture {
+        fn new() -> Fixture {
             let manual = ManualClock::new(Timestamp::MIN);
             let clock: Arc<dyn Clock> = Arc::new(manual.clone());
-            Bed {
+            Fixture {
                 readiness: Readiness::default(),
                 manual,
                 clock,
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_asked_once_a_second_whatever_it_answers_and_by_how_many() {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         for (round, answer) in [Ok(()), Err(Error::Closed), Ok(())].into_iter().enumerate() {
             let probes = futures_util::future::join_all((0..50).map(|_| bed.ask(answer.clone())));
             let (answers, ()) = tokio::join!(probes, async {
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_come_and_go_do_not_ask_more_often() {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         for _ in 0..20 {
             let mut probe = Box::pin(bed.ask(Ok(())));
             tokio::select! {

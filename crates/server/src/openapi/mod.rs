@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
+use dwell_model::{AttemptLimit, Holder, IdempotencyKey, Key, MessageId, QueueName, Receipt, Timestamp};
 use dwell_wire::{
     Answer, Cancelled, Deaths, Delivery, Forecast, Found, Instants, LeaseItem, Me, Message, Moved, Overview,
     PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
@@ -18,7 +18,7 @@ use dwell_wire::{
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::http::{Done, HealthOut, Refused};
+use crate::http::{Done, HealthOut, RefusedItem};
 use crate::json::{LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn};
 
 /// The schemas of all types that are read or written, by name.
@@ -34,7 +34,7 @@ fn schemas() -> Map<String, Value> {
     }
     let mut read = generator().for_deserialize().into_generator();
     add! { read:
-        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, PutToken,
+        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Holder, Key, QueueName, Receipt, IdempotencyKey,
         LeaseIn, LeaseItem<'_>, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, ScheduleFields<'_>, SelectFields,
         SettingsIn,
         SettleFieldsIn, SettleItem<'_>, TargetFields<'_>, WhenFields<'_>,
@@ -44,7 +44,7 @@ fn schemas() -> Map<String, Value> {
         Cancelled, Deaths, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
         QueueStats, Recent, Removed, ServerInfo, Settled, Swept, Taken<'_>,
         Instants, Schedule<'_>, ScheduleDefined, Schedules<'_>, Sink, SinkTested, Sinks,
-        Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
+        Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, RefusedItem<'_>,
     }
     let mut all = read.take_definitions(true);
     for (name, schema) in written.take_definitions(true) {

@@ -16,4 +16,4 @@ pub(crate) use live::Live;
 pub use scope::{MalformedScope, Scope};
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use token::{Caller, MalformedDigest, Token, TokenDigest, Tokens};
-pub(crate) use token::{Known, just_before};
+pub(crate) use token::{KnownQueues, just_before};

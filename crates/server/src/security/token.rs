@@ -92,7 +92,7 @@ pub enum Caller {
 
 /// Where the queues that a caller may know of begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownQueues {
     /// After this name; at the first queue without it.
     Behind(Option<QueueName>),
     /// Nowhere: there are none.
@@ -180,24 +180,24 @@ impl Caller {
 
     /// The position after `after`, in the order of names, of the first queues that the caller may know of: names right
     /// after it may be unknown to the caller, but no known one is before it.
-    pub(crate) fn known_behind(&self, after: Option<&QueueName>) -> Known {
+    pub(crate) fn known_behind(&self, after: Option<&QueueName>) -> KnownQueues {
         let token = match self {
-            Caller::Anybody => return Known::Behind(after.cloned()),
-            Caller::Nameless => return Known::Nothing,
+            Caller::Anybody => return KnownQueues::Behind(after.cloned()),
+            Caller::Nameless => return KnownQueues::Nothing,
             Caller::Bearer(token) => token,
         };
         let mut next: Option<&str> = None;
         for (name, is_prefix) in token.scopes.iter().filter_map(Scope::begins) {
             let goes_on = |after: &QueueName| after.as_str().starts_with(name);
             if is_prefix && (name.is_empty() || after.is_some_and(goes_on)) {
-                return Known::Behind(after.cloned());
+                return KnownQueues::Behind(after.cloned());
             }
             if after.is_none_or(|after| after.as_str() < name) && next.is_none_or(|next| name < next) {
                 next = Some(name);
             }
         }
         // Where no name comes right before another, more queues are read than needed.
-        next.map_or(Known::Nothing, |next| Known::Behind(just_before(next).max(after.cloned())))
+        next.map_or(KnownQueues::Nothing, |next| KnownQueues::Behind(just_before(next).max(after.cloned())))
     }
 
     fn has(&self, allows: impl Fn(&Scope) -> bool) -> bool {
@@ -314,8 +314,8 @@ mod tests {
                 let place = caller.known_behind(after);
                 let said = || format!("{one} {other} behind {after:?}: {place:?}, and first comes {first:?}");
                 match &place {
-                    Known::Nothing => assert_eq!(first, None, "{}", said()),
-                    Known::Behind(place) => {
+                    KnownQueues::Nothing => assert_eq!(first, None, "{}", said()),
+                    KnownQueues::Behind(place) => {
                         assert!(place.as_ref() >= after, "{}", said());
                         assert!(first.is_none_or(|first| place.as_ref() < Some(first)), "{}", said());
                     }
@@ -353,22 +353,22 @@ mod tests {
         let name = |text: &str| QueueName::new(text).unwrap();
         let behind = |caller: &Caller, after: Option<&str>| caller.known_behind(after.map(name).as_ref());
         let some = caller(&["put:b*", "take:d", "metrics"]);
-        assert_eq!(behind(&some, None), Known::Behind(just_before("b")));
+        assert_eq!(behind(&some, None), KnownQueues::Behind(just_before("b")));
         for inside in ["b", "b7", "bz"] {
-            assert_eq!(behind(&some, Some(inside)), Known::Behind(Some(name(inside))));
+            assert_eq!(behind(&some, Some(inside)), KnownQueues::Behind(Some(name(inside))));
         }
-        assert_eq!(behind(&some, Some("c")), Known::Behind(just_before("d")));
-        assert_eq!(behind(&some, Some("d")), Known::Nothing);
+        assert_eq!(behind(&some, Some("c")), KnownQueues::Behind(just_before("d")));
+        assert_eq!(behind(&some, Some("d")), KnownQueues::Nothing);
         assert_eq!(
             behind(&caller(&["take:d", "put:b*"]), None),
-            Known::Behind(just_before("b")),
+            KnownQueues::Behind(just_before("b")),
             "in any order"
         );
-        assert_eq!(behind(&caller(&["metrics"]), None), Known::Nothing);
-        assert_eq!(behind(&caller(&["take:a", "manage:*"]), Some("x")), Known::Behind(Some(name("x"))));
-        assert_eq!(behind(&caller(&["put:$"]), None), Known::Behind(None));
-        assert_eq!(behind(&Caller::Anybody, None), Known::Behind(None));
-        assert_eq!(behind(&Caller::Nameless, None), Known::Nothing);
+        assert_eq!(behind(&caller(&["metrics"]), None), KnownQueues::Nothing);
+        assert_eq!(behind(&caller(&["take:a", "manage:*"]), Some("x")), KnownQueues::Behind(Some(name("x"))));
+        assert_eq!(behind(&caller(&["put:$"]), None), KnownQueues::Behind(None));
+        assert_eq!(behind(&Caller::Anybody, None), KnownQueues::Behind(None));
+        assert_eq!(behind(&Caller::Nameless, None), KnownQueues::Nothing);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use dwell_model::{
 };
 use dwell_server::{Server, ServerConfig};
 use dwell_store::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use tokio::sync::oneshot;
 
@@ -19,14 +19,14 @@ use crate::support::{Connection, soon};
 const TOLD: &str = "/srv/data/journal-000 of 10.0.0.5:6379, queue orders: Input/output error";
 
 /// A store that answers everything with an error.
-struct Broken(Limits);
+struct BrokenStore(Limits);
 
 fn broken<T>() -> Result<T> {
     Err(Error::Unavailable { reason: TOLD.into() })
 }
 
 #[async_trait]
-impl Store for Broken {
+impl Store for BrokenStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         puts.iter().map(|_| broken()).collect()
     }
@@ -69,10 +69,10 @@ impl Store for Broken {
     async fn configure(&self, _: QueueName, _: Vec<SettingChange>) -> Result<QueueStats> {
         broken()
     }
-    async fn revive(&self, _: QueueName, _: Selection, _: When) -> Result<Swept> {
+    async fn revive(&self, _: QueueName, _: Selection, _: When) -> Result<BulkOutcome> {
         broken()
     }
-    async fn discard(&self, _: QueueName, _: Selection) -> Result<Swept> {
+    async fn discard(&self, _: QueueName, _: Selection) -> Result<BulkOutcome> {
         broken()
     }
     async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
@@ -95,7 +95,7 @@ async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
     let mut config = ServerConfig::default();
     config.http.listen = "127.0.0.1:0".parse().unwrap();
     config.http.tokens = crate::support::tokens(&[("somebody", &["manage:*"])]);
-    let server = Server::bind(Arc::new(Broken(Limits::default())), config).await.unwrap();
+    let server = Server::bind(Arc::new(BrokenStore(Limits::default())), config).await.unwrap();
     let address = server.http_addr();
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async {

@@ -20,7 +20,7 @@ pub(crate) fn queue_name(queue: u32) -> String {
 
 /// One message of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct InputLine {
     /// The index of its queue, below [`QUEUES`]. Low indexes are more frequent.
     pub(crate) queue: u32,
     /// Its delay in milliseconds: 0 to a year, many of them short.
@@ -34,9 +34,9 @@ pub(crate) struct Line {
 /// The number of hexadecimal digits at the start of each body.
 const NUMBER_LEN: usize = 8;
 
-impl Line {
+impl InputLine {
     /// Makes the line with this number, from 0.
-    pub(crate) fn make(seed: u64, number: u64) -> Line {
+    pub(crate) fn make(seed: u64, number: u64) -> InputLine {
         let mut rng = Random::of(seed, number);
         let queue = rng.below(u64::from(QUEUES)).min(rng.below(u64::from(QUEUES))) as u32;
         let delay_ms = match rng.below(100) {
@@ -58,7 +58,7 @@ impl Line {
             1 => body::unicode(&mut rng, &mut text, end),
             _ => body::ascii(&mut rng, &mut text, end),
         }
-        Line { queue, delay_ms, key, body: text }
+        InputLine { queue, delay_ms, key, body: text }
     }
 
     /// The name of its queue.

@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
-pub(crate) use line::{Line, QUEUES, queue_name};
+pub(crate) use line::{InputLine, QUEUES, queue_name};
 
 /// The totals of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenFile {
     /// The number of lines.
     pub(crate) lines: u64,
     /// The length of the file in bytes.
@@ -26,12 +26,12 @@ pub(crate) struct Written {
 ///
 /// # Errors
 /// Those of the file.
-pub(crate) fn write(path: &Path, seed: u64, lines: u64) -> io::Result<Written> {
+pub(crate) fn write(path: &Path, seed: u64, lines: u64) -> io::Result<WrittenFile> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut written = Written { lines, ..Written::default() };
+    let mut written = WrittenFile { lines, ..WrittenFile::default() };
     let mut text = Vec::new();
     for number in 0..lines {
-        let line = Line::make(seed, number);
+        let line = InputLine::make(seed, number);
         text.clear();
         line.write_json(&mut text);
         text.push(b'\n');
@@ -66,7 +66,7 @@ mod tests {
     fn lines_are_json_and_hold_what_they_say() {
         let mut text = Vec::new();
         for number in 0..300 {
-            let line = Line::make(3, number);
+            let line = InputLine::make(3, number);
             text.clear();
             line.write_json(&mut text);
             let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
@@ -79,7 +79,7 @@ mod tests {
                 other => panic!("line {number}: one body, not {other:?}"),
             };
             assert_eq!(body, line.body);
-            assert_eq!(Line::number_in(&body), Some(number));
+            assert_eq!(InputLine::number_in(&body), Some(number));
             assert_eq!(json["queue"].as_str().unwrap(), queue_name(line.queue));
             assert_eq!(json["key"].as_str(), line.key.as_deref());
             assert_eq!(json["delay_ms"].as_u64(), Some(line.delay_ms));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_file_has_the_shape_that_the_documentation_says() {
-        let lines: Vec<Line> = (0..20_000).map(|number| Line::make(1, number)).collect();
+        let lines: Vec<InputLine> = (0..20_000).map(|number| InputLine::make(1, number)).collect();
         let mut sizes: Vec<usize> = lines.iter().map(|line| line.body.len()).collect();
         sizes.sort_unstable();
         let median = sizes[sizes.len() / 2];
@@ -96,7 +96,8 @@ mod tests {
         assert!(*sizes.last().unwrap() <= 64 * 1024);
         let large = sizes.iter().filter(|size| **size > 16 * 1024).count();
         assert!((5..=50).contains(&large), "{large} of 20,000 above 16 KiB");
-        let share = |of: fn(&Line) -> bool| lines.iter().filter(|line| of(line)).count() * 100 / lines.len();
+        let share =
+            |of: fn(&InputLine) -> bool| lines.iter().filter(|line| of(line)).count() * 100 / lines.len();
         assert!((30..=36).contains(&share(|line| line.key.is_some())));
         assert!((20..=30).contains(&share(|line| line.delay_ms == 0)));
         assert!((15..=25).contains(&share(|line| line.delay_ms > 86_400_000)));

@@ -6,8 +6,8 @@ use dwell_client::Client;
 use dwell_model::{Message, StateKind};
 use dwell_store::Error;
 
-use super::{Shared, wire};
-use crate::oracle::{Answer, Ask, Kind};
+use super::{KillShared, wire};
+use crate::oracle::{StoreAnswer, StoreCall, ViolationKind};
 use crate::workload::{QUEUES, queue_name};
 
 /// The most messages in a page.
@@ -17,27 +17,27 @@ const PAGE: usize = 1_000;
 ///
 /// # Errors
 /// If the server does not answer.
-pub(super) fn audit(shared: &Shared, client: &Client) -> io::Result<()> {
+pub(super) fn audit(shared: &KillShared, client: &Client) -> io::Result<()> {
     for queue in 0..QUEUES {
-        let op = shared.oracle().begin(Ask::ListAll { queue }, shared.now());
+        let op = shared.oracle().begin(StoreCall::ListAll { queue }, shared.now());
         let mut sights = Vec::new();
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
             for message in list(client, queue, state)? {
                 match wire::sight(&message) {
                     Some(sight) => sights.push(sight),
-                    None => shared.oracle().accuse(Kind::WrongBytes, format!("{message:?}")),
+                    None => shared.oracle().accuse(ViolationKind::WrongBytes, format!("{message:?}")),
                 }
             }
         }
-        shared.oracle().end(op, Answer::Listed(sights), shared.now());
+        shared.oracle().end(op, StoreAnswer::Listed(sights), shared.now());
 
-        let op = shared.oracle().begin(Ask::ReadSettings { queue }, shared.now());
+        let op = shared.oracle().begin(StoreCall::ReadSettings { queue }, shared.now());
         let settings = match client.blocking().stats(queue_name(queue)) {
             Ok(stats) => wire::settings(&stats),
             Err(Error::UnknownQueue { .. }) => wire::no_settings(),
             Err(error) => return Err(failed(&error)),
         };
-        shared.oracle().end(op, Answer::Settings(settings), shared.now());
+        shared.oracle().end(op, StoreAnswer::Settings(settings), shared.now());
     }
     Ok(())
 }

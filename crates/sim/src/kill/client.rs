@@ -4,10 +4,11 @@ use dwell_model::{MessageId, Receipt, Timestamp};
 use dwell_store::{self as store, Blocking, Delivery, Error, LeaseTerms};
 use dwell_testkit::Random;
 
-use super::Shared;
-use super::wire::{self, Broken};
+use super::KillShared;
+use super::wire::{self, NoAnswer};
 use crate::oracle::{
-    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+    Action, Address, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep, Terms,
+    ViolationKind,
 };
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
@@ -17,7 +18,7 @@ const CROWD: usize = 40;
 
 /// A lease that this client holds.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldLease {
     address: Address,
     id: MessageId,
     receipt: Receipt,
@@ -30,11 +31,11 @@ fn only<T>(mut answers: Vec<T>) -> T {
 
 /// A client; see the [module](self).
 pub(super) struct Client<'a> {
-    shared: &'a Shared,
+    shared: &'a KillShared,
     rng: Random,
-    held: Vec<Held>,
+    held: Vec<HeldLease>,
     /// Receipts that were settled: they must not prove a lease any more.
-    spent: Vec<Held>,
+    spent: Vec<HeldLease>,
     /// A put to be retried.
     again: Option<NewPut>,
     /// Commands without an answer.
@@ -45,7 +46,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     /// A client with a random generator of its own.
-    pub(super) fn new(shared: &'a Shared, rng: Random) -> Client<'a> {
+    pub(super) fn new(shared: &'a KillShared, rng: Random) -> Client<'a> {
         Client {
             shared,
             rng,
@@ -108,29 +109,29 @@ impl<'a> Client<'a> {
         self.server.as_ref().expect("a step has a server").blocking()
     }
 
-    fn begin(&self, ask: Ask) -> Op {
+    fn begin(&self, ask: StoreCall) -> Op {
         let now = self.shared.now();
         self.shared.oracle().begin(ask, now)
     }
 
     /// Reports the outcome of a command to the oracle.
-    fn conclude(&mut self, op: Op, answer: Result<Answer, Broken>) {
+    fn conclude(&mut self, op: Op, answer: Result<StoreAnswer, NoAnswer>) {
         let now = self.shared.now();
         match answer {
             Ok(answer) => {
                 self.shared.oracle().end(op, answer, now);
                 self.shared.gate.answered();
             }
-            Err(Broken::Unsent) => {
-                self.shared.oracle().end(op, Answer::Refused, now);
+            Err(NoAnswer::Unsent) => {
+                self.shared.oracle().end(op, StoreAnswer::Refused, now);
                 self.gone = true;
             }
-            Err(Broken::Unknown) => {
+            Err(NoAnswer::Unknown) => {
                 self.lost.push(op);
                 self.gone = true;
             }
-            Err(Broken::Odd(text)) => {
-                self.shared.oracle().accuse(Kind::Contradiction, text);
+            Err(NoAnswer::Odd(text)) => {
+                self.shared.oracle().accuse(ViolationKind::Contradiction, text);
                 self.lost.push(op);
                 self.gone = true;
             }
@@ -162,13 +163,15 @@ impl<'a> Client<'a> {
     /// Sends a put, or its retry.
     fn send_put(&mut self, again: NewPut) {
         let group = again.address.group();
-        let op = self.begin(Ask::Put(group, again.spec));
+        let op = self.begin(StoreCall::Put(group, again.spec));
         let answer = self.http().put_one(again.put.clone());
         let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number.get()));
         let answer = wire::put(answer);
         let answered = answer.is_ok();
-        if let (Ok(Answer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })), Some((id, number))) =
-            (&answer, told)
+        if let (
+            Ok(StoreAnswer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })),
+            Some((id, number)),
+        ) = (&answer, told)
         {
             self.shared.oracle().numbered(again.spec.no, number);
             self.shared.pool().add(&mut self.rng, again.address, id);
@@ -192,7 +195,7 @@ impl<'a> Client<'a> {
             .max(self.rng.between(1, 8) as usize)
             .wait_ms(wait_ms)
             .lease_ms(lease_ms);
-        let op = self.begin(Ask::Take { queues, terms: terms(lease_ms) });
+        let op = self.begin(StoreCall::Take { queues, terms: terms(lease_ms) });
         let answer = self.http().take(take);
         let told = wire::took(&answer);
         self.conclude(op, told);
@@ -205,7 +208,7 @@ impl<'a> Client<'a> {
         let Some((address, _)) = wire::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.rng, address, id);
-        self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+        self.held.push(HeldLease { address, id, receipt: delivery.receipt.clone() });
     }
 
     /// Settles some of the held messages, in one request. The others are settled later, or their leases run out.
@@ -233,13 +236,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn settle_batch(&mut self, batch: Vec<Held>) {
+    fn settle_batch(&mut self, batch: Vec<HeldLease>) {
         let mut settles = Vec::new();
         let mut ops = Vec::new();
         for held in &batch {
             let (action, wish) = workload::action(&mut self.rng);
             let token = held.receipt.token.0;
-            ops.push((self.begin(Ask::Settle { message: held.address, token, action }), action));
+            ops.push((self.begin(StoreCall::Settle { message: held.address, token, action }), action));
             settles.push(store::Settle { receipt: held.receipt.clone(), action: wish });
         }
         if ops.is_empty() {
@@ -268,21 +271,21 @@ impl<'a> Client<'a> {
     }
 
     /// A target by id, or by the key of a message.
-    fn some_target(&mut self) -> Option<(GroupId, Target, store::Target)> {
+    fn some_target(&mut self) -> Option<(GroupId, GroupTarget, store::Target)> {
         if self.rng.percent(40) {
             let (queue, key) = (workload::queue(&mut self.rng), workload::key(&mut self.rng));
             let group = GroupId { queue, member: Member::Key(key) };
-            let target = (group, Target::Key, store::Target::Key(key_name(key)));
+            let target = (group, GroupTarget::Key, store::Target::Key(key_name(key)));
             return (!self.is_crowded(group)).then_some(target);
         }
         let (address, id) = self.some_message()?;
-        Some((address.group(), Target::Message(address.no), store::Target::Id(id)))
+        Some((address.group(), GroupTarget::Message(address.no), store::Target::Id(id)))
     }
 
     fn take_by_id(&mut self) {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
-        let op = self.begin(Ask::TakeById { message: address, terms: terms(lease_ms) });
+        let op = self.begin(StoreCall::TakeById { message: address, terms: terms(lease_ms) });
         let answer = self.http().take_id(queue_name(address.queue), id, LeaseTerms::of_ms(lease_ms));
         let told = wire::took_by_id(&answer);
         self.conclude(op, told);
@@ -293,7 +296,7 @@ impl<'a> Client<'a> {
 
     fn cancel(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(Ask::Cancel(group, target));
+        let op = self.begin(StoreCall::Cancel(group, target));
         let answer = only(self.http().cancel(queue_name(group.queue), vec![wish]));
         self.conclude(op, wire::cancelled(answer));
     }
@@ -302,14 +305,14 @@ impl<'a> Client<'a> {
         let Some((group, target, wish)) = self.some_target() else { return };
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
-        let op = self.begin(Ask::Reschedule(group, target, due));
+        let op = self.begin(StoreCall::Reschedule(group, target, due));
         let answer = self.http().reschedule(queue_name(group.queue), vec![(wish, words::when(due))]);
         self.conclude(op, wire::moved(only(answer)));
     }
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(Ask::Get(group, target, false));
+        let op = self.begin(StoreCall::Get(group, target, false));
         let answer = only(self.http().get(queue_name(group.queue), vec![wish], false));
         self.conclude(op, wire::got(answer));
     }
@@ -318,7 +321,7 @@ impl<'a> Client<'a> {
         let Some((address, id)) = self.some_dead() else { return };
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
-        let op = self.begin(Ask::Revive(address, due));
+        let op = self.begin(StoreCall::Revive(address, due));
         let which = store::Selection::Ids(vec![id]);
         let answer = self.http().revive(queue_name(address.queue), which, words::when(due));
         self.conclude(op, wire::raised(answer));
@@ -326,7 +329,7 @@ impl<'a> Client<'a> {
 
     fn discard(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
-        let op = self.begin(Ask::Discard(address));
+        let op = self.begin(StoreCall::Discard(address));
         let answer = self.http().discard(queue_name(address.queue), store::Selection::Ids(vec![id]));
         self.conclude(op, wire::raised(answer));
     }
@@ -341,7 +344,7 @@ impl<'a> Client<'a> {
         let now = self.wall();
         let change = workload::setting(&mut self.rng, now);
         let (setting, value) = words::change(&change);
-        let op = self.begin(Ask::Configure { queue, setting, value });
+        let op = self.begin(StoreCall::Configure { queue, setting, value });
         let answer = self.http().configure(queue_name(queue), vec![change]);
         self.conclude(op, wire::done(answer));
     }
@@ -350,7 +353,7 @@ impl<'a> Client<'a> {
         let queue = workload::queue(&mut self.rng);
         let now = self.wall();
         let sweep = workload::sweep(&mut self.rng, now);
-        let op = self.begin(Ask::Sweep { queue, sweep });
+        let op = self.begin(StoreCall::Sweep { queue, sweep });
         let (http, name) = (self.http(), queue_name(queue));
         let answer = match sweep {
             Sweep::Purge => wire::done(http.purge(name)),

@@ -22,12 +22,12 @@ use dwell_time::{Clock as _, SystemClock};
 
 use self::client::Client;
 use crate::oracle::{Oracle, Reading, Rules};
-use crate::server::{Binary, Gate, OverOnDrop, Server};
+use crate::server::{Binary, ClientGate, OverOnDrop, Server};
 use crate::workload::Pool;
 
 /// The options of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct KillOptions {
     /// The number of kills.
     pub(crate) rounds: u32,
     /// The seed of all random choices.
@@ -59,14 +59,14 @@ const ROUND: Duration = Duration::from_secs(20);
 
 /// The state shared by all threads.
 #[derive(Debug)]
-struct Shared {
+struct KillShared {
     oracle: Mutex<Oracle>,
     pool: Mutex<Pool>,
-    gate: Gate,
+    gate: ClientGate,
     clock: SystemClock,
 }
 
-impl Shared {
+impl KillShared {
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
         // A thread that panicked fails the run anyway.
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,14 +87,14 @@ impl Shared {
 ///
 /// # Errors
 /// If something other than a promise of dwell fails.
-pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
+pub(crate) fn run(wish: &KillOptions) -> io::Result<bool> {
     match wish.protocol {
         Protocol::Http => over_http(wish),
         Protocol::Beanstalkd => beanstalkd::run(wish),
     }
 }
 
-fn over_http(wish: &Wish) -> io::Result<bool> {
+fn over_http(wish: &KillOptions) -> io::Result<bool> {
     println!(
         "seed {}; the same choices again, though threads never meet twice in the same way: dwell-sim kill --rounds {} --seed {}",
         wish.seed, wish.rounds, wish.seed
@@ -103,10 +103,10 @@ fn over_http(wish: &Wish) -> io::Result<bool> {
     let data = directory.path().join("data");
     // Leases run on the monotonic clock, but their ends are reported by the wall clock, which NTP slews.
     let rules = Rules { lease_tolerance_ms: 25, one_clock: true, ..Rules::default() };
-    let shared = Shared {
+    let shared = KillShared {
         oracle: Mutex::new(Oracle::new(rules)),
         pool: Mutex::new(Pool::default()),
-        gate: Gate::new(CLIENTS),
+        gate: ClientGate::new(CLIENTS),
         clock: SystemClock::new(),
     };
     let mut rng = Random::of(wish.seed, u64::MAX);
@@ -153,7 +153,7 @@ fn over_http(wish: &Wish) -> io::Result<bool> {
 }
 
 /// Waits until no request is in flight.
-fn close(gate: &Gate) -> io::Result<()> {
+fn close(gate: &ClientGate) -> io::Result<()> {
     if gate.close(PATIENCE) {
         return Ok(());
     }

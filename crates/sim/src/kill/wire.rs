@@ -2,18 +2,18 @@
 
 use dwell_model::{Message, Pause, SettingName, State};
 use dwell_store::{
-    Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled, Swept,
+    BulkOutcome, Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled,
 };
 
 use crate::oracle::{
-    Address, Answer, Changed, Delivered, Found, Move, PAUSE, PAUSED, PutHeard, Raised, SettleHeard, Shown,
-    Sight, TakenById, Terms, paused_until,
+    Address, Changed, Delivered, FoundMessage, PAUSE, PAUSED, PutHeard, Raised, RescheduleTo, SettleHeard,
+    ShownMessage, Sight, StoreAnswer, TakenById, Terms, paused_until,
 };
 use crate::workload::{self, body, words};
 
 /// Why there is no answer to report to the oracle.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum NoAnswer {
     /// The server was killed; the command may or may not have taken effect.
     Unknown,
     /// The server was already gone; nothing was sent.
@@ -33,12 +33,12 @@ const OUTSIDE: [&str; 6] = [
 ];
 
 /// The meaning of an error that no command handles itself.
-fn other(error: &Error) -> Result<Answer, Broken> {
+fn other(error: &Error) -> Result<StoreAnswer, NoAnswer> {
     match error {
-        Error::Unreachable { .. } => Err(Broken::Unsent),
-        Error::OutcomeUnknown { .. } => Err(Broken::Unknown),
-        error if OUTSIDE.contains(&error.code()) => Ok(Answer::Refused),
-        error => Err(Broken::Odd(format!("{}: {error}", error.code()))),
+        Error::Unreachable { .. } => Err(NoAnswer::Unsent),
+        Error::OutcomeUnknown { .. } => Err(NoAnswer::Unknown),
+        error if OUTSIDE.contains(&error.code()) => Ok(StoreAnswer::Refused),
+        error => Err(NoAnswer::Odd(format!("{}: {error}", error.code()))),
     }
 }
 
@@ -47,7 +47,7 @@ fn is_nowhere(error: &Error) -> bool {
     matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
 
-pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<Answer, Broken> {
+pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(answer) => {
             let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
@@ -61,7 +61,7 @@ pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<Answer, Broken> {
         Err(Error::Leased { id }) => PutHeard::Leased { id: id.as_bits() },
         Err(error) => return other(&error),
     };
-    Ok(Answer::Put(heard))
+    Ok(StoreAnswer::Put(heard))
 }
 
 /// A message as it was shown, with its address; `None` if its body is not one of ours.
@@ -69,10 +69,10 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
     let address = address(message)?;
     let standing = &message.standing;
     let shown = match &standing.state {
-        State::Scheduled => Shown::Scheduled,
-        State::Ready => Shown::Ready,
-        State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
-        State::Dead(death) => Shown::Dead(death.at.as_ms()),
+        State::Scheduled => ShownMessage::Scheduled,
+        State::Ready => ShownMessage::Ready,
+        State::Leased(lease) => ShownMessage::Leased(lease.deadline.as_ms()),
+        State::Dead(death) => ShownMessage::Dead(death.at.as_ms()),
     };
     let sight = Sight {
         no: address.no,
@@ -121,31 +121,33 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
 }
 
 /// The outcome of a take.
-pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<Answer, Broken> {
+pub(super) fn took(answer: &Result<Vec<Delivery>, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
         Ok(deliveries) => {
             let delivered: Option<Vec<_>> = deliveries.iter().map(delivered).collect();
-            delivered.map(Answer::Took).ok_or_else(|| Broken::Odd(format!("other bytes: {deliveries:?}")))
+            delivered
+                .map(StoreAnswer::Took)
+                .ok_or_else(|| NoAnswer::Odd(format!("other bytes: {deliveries:?}")))
         }
         Err(error) => other(error),
     }
 }
 
-pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<Answer, Broken> {
+pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
             Some((_, delivered)) => TakenById::Delivered(delivered),
-            None => return Err(Broken::Odd(format!("other bytes: {delivery:?}"))),
+            None => return Err(NoAnswer::Odd(format!("other bytes: {delivery:?}"))),
         },
         Err(Error::Leased { .. }) => TakenById::Leased,
         Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
         Err(error) if is_nowhere(error) => TakenById::NotFound,
         Err(error) => return other(error),
     };
-    Ok(Answer::TookById(heard))
+    Ok(StoreAnswer::TookById(heard))
 }
 
-pub(super) fn settled(answer: Result<Settled, Error>) -> Result<Answer, Broken> {
+pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(Settled::Gone) => SettleHeard::Gone,
         Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
@@ -155,10 +157,10 @@ pub(super) fn settled(answer: Result<Settled, Error>) -> Result<Answer, Broken> 
         Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(&error),
     };
-    Ok(Answer::Settled(heard))
+    Ok(StoreAnswer::Settled(heard))
 }
 
-pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<Answer, Broken> {
+pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
         Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
         Ok(Cancelled::Leased(_)) => Changed::Leased,
@@ -166,54 +168,54 @@ pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<Answer, Brok
         Ok(Cancelled::NotFound) => Changed::NotFound,
         Err(error) => return other(&error),
     };
-    Ok(Answer::Cancelled(heard))
+    Ok(StoreAnswer::Cancelled(heard))
 }
 
-pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<Answer, Broken> {
+pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
-        Ok(Rescheduled::Moved(id, due)) => Move::Moved { id: id.as_bits(), due: due.as_ms() },
-        Ok(Rescheduled::Leased(_)) => Move::Leased,
-        Ok(Rescheduled::Dead(_)) => Move::Dead,
-        Ok(Rescheduled::NotFound) => Move::NotFound,
-        Err(error) if error.code() == "expires_before_due" => Move::ExpiresBeforeDue,
+        Ok(Rescheduled::Moved(id, due)) => RescheduleTo::Moved { id: id.as_bits(), due: due.as_ms() },
+        Ok(Rescheduled::Leased(_)) => RescheduleTo::Leased,
+        Ok(Rescheduled::Dead(_)) => RescheduleTo::Dead,
+        Ok(Rescheduled::NotFound) => RescheduleTo::NotFound,
+        Err(error) if error.code() == "expires_before_due" => RescheduleTo::ExpiresBeforeDue,
         Err(error) => return other(&error),
     };
-    Ok(Answer::Rescheduled(heard))
+    Ok(StoreAnswer::Rescheduled(heard))
 }
 
-pub(super) fn got(answer: Result<Message, Error>) -> Result<Answer, Broken> {
+pub(super) fn got(answer: Result<Message, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
         Ok(message) => match sight(&message) {
-            Some((_, sight)) => Ok(Answer::Got(Found::Message(sight))),
-            None => Err(Broken::Odd(format!("other bytes: {message:?}"))),
+            Some((_, sight)) => Ok(StoreAnswer::Got(FoundMessage::Message(sight))),
+            None => Err(NoAnswer::Odd(format!("other bytes: {message:?}"))),
         },
-        Err(error) if is_nowhere(&error) => Ok(Answer::Got(Found::Nothing)),
+        Err(error) if is_nowhere(&error) => Ok(StoreAnswer::Got(FoundMessage::Nothing)),
         Err(error) => other(&error),
     }
 }
 
 /// The outcome of a revive or discard of one message.
-pub(super) fn raised(answer: Result<Swept, Error>) -> Result<Answer, Broken> {
+pub(super) fn raised(answer: Result<BulkOutcome, Error>) -> Result<StoreAnswer, NoAnswer> {
     let refused = match answer {
-        Ok(swept) if swept.done == 1 => return Ok(Answer::Raised(Raised::Done)),
+        Ok(swept) if swept.done == 1 => return Ok(StoreAnswer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.into_iter().next().map(|(_, error)| error),
-        Err(error) if is_nowhere(&error) => return Ok(Answer::Raised(Raised::NotFound)),
+        Err(error) if is_nowhere(&error) => return Ok(StoreAnswer::Raised(Raised::NotFound)),
         Err(error) => return other(&error),
     };
     let heard = match refused {
         Some(Error::NotDead { .. }) => Raised::NotDead,
         Some(Error::MessageNotFound { .. }) => Raised::NotFound,
         Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
-        Some(error) => return Err(Broken::Odd(format!("{error:?}"))),
-        None => return Err(Broken::Odd("neither done nor refused".to_owned())),
+        Some(error) => return Err(NoAnswer::Odd(format!("{error:?}"))),
+        None => return Err(NoAnswer::Odd("neither done nor refused".to_owned())),
     };
-    Ok(Answer::Raised(heard))
+    Ok(StoreAnswer::Raised(heard))
 }
 
-pub(super) fn done<T>(answer: Result<T, Error>) -> Result<Answer, Broken> {
+pub(super) fn done<T>(answer: Result<T, Error>) -> Result<StoreAnswer, NoAnswer> {
     match answer {
-        Ok(_) => Ok(Answer::Done),
-        Err(error) if is_nowhere(&error) => Ok(Answer::Done),
+        Ok(_) => Ok(StoreAnswer::Done),
+        Err(error) if is_nowhere(&error) => Ok(StoreAnswer::Done),
         Err(error) => other(&error),
     }
 }

@@ -9,9 +9,9 @@ use dwell_store::{Action, Delivery, Error, Settle, Take};
 use dwell_time::{Clock as _, SystemClock};
 
 use super::LEASE_MS;
-use super::ledger::{Ledger, Seen, Taken};
+use super::ledger::{LoadLedger, SeenMessage, TakenMessage};
 use crate::jsonl::{QUEUES, queue_name};
-use crate::server::{Gate, Pass};
+use crate::server::{ClientGate, Pass};
 
 /// The most messages in one take.
 const MAX: usize = 500;
@@ -20,21 +20,21 @@ const MAX: usize = 500;
 pub(super) struct Consumer<'a> {
     number: u32,
     queues: Vec<QueueName>,
-    gate: &'a Gate,
-    ledger: &'a Mutex<Ledger>,
+    gate: &'a ClientGate,
+    ledger: &'a Mutex<LoadLedger>,
     clock: &'a SystemClock,
 }
 
 /// The lines that a consumer holds, with their receipts.
-type Held = Vec<(u64, Receipt)>;
+type HeldDelivery = Vec<(u64, Receipt)>;
 
 impl<'a> Consumer<'a> {
     /// Makes the consumer of every `of`th queue.
     pub(super) fn new(
         number: u32,
         of: u32,
-        gate: &'a Gate,
-        ledger: &'a Mutex<Ledger>,
+        gate: &'a ClientGate,
+        ledger: &'a Mutex<LoadLedger>,
         clock: &'a SystemClock,
     ) -> Consumer<'a> {
         let name = |queue| queue_name(queue).parse().expect("our queues have valid names");
@@ -44,7 +44,7 @@ impl<'a> Consumer<'a> {
 
     /// Takes and acks until the run is over.
     pub(super) fn run(self) {
-        let mut held = Held::new();
+        let mut held = HeldDelivery::new();
         loop {
             let client = match self.gate.server() {
                 Some(client) => client,
@@ -63,7 +63,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Takes due messages. Returns an error if the server is gone.
-    fn take(&self, client: &Client, held: &mut Held) -> Result<(), ()> {
+    fn take(&self, client: &Client, held: &mut HeldDelivery) -> Result<(), ()> {
         let begun_ms = self.clock.now().mono_ms;
         let take = Take::from_all(self.queues.clone()).max(MAX).wait_ms(200).lease_ms(LEASE_MS);
         match client.blocking().take(take) {
@@ -87,14 +87,14 @@ impl<'a> Consumer<'a> {
     }
 
     /// Acks what is held. Returns an error if the server is gone; the same receipts are then retried with the next server.
-    fn ack(&self, client: &Client, held: &mut Held) -> Result<(), ()> {
+    fn ack(&self, client: &Client, held: &mut HeldDelivery) -> Result<(), ()> {
         let settles: Vec<Settle> = held
             .iter()
             .map(|(_, receipt)| Settle { receipt: receipt.clone(), action: Action::Ack })
             .collect();
         let answers = client.blocking().settle(settles);
         let mut ledger = self.ledger();
-        let mut again = Held::new();
+        let mut again = HeldDelivery::new();
         for ((line, receipt), answer) in held.drain(..).zip(answers) {
             match answer {
                 Ok(_) => ledger.acked(line),
@@ -110,14 +110,14 @@ impl<'a> Consumer<'a> {
         if held.is_empty() { Ok(()) } else { Err(()) }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, LoadLedger> {
         // A thread that panicked fails the run anyway.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Records the deliveries of a take.
-fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut Held) {
+fn note(ledger: &mut LoadLedger, deliveries: &[Delivery], begun_ms: u64, held: &mut HeldDelivery) {
     let mut by_queue: BTreeMap<&str, Vec<&Delivery>> = BTreeMap::new();
     for delivery in deliveries {
         by_queue.entry(delivery.message.queue.as_str()).or_default().push(delivery);
@@ -131,7 +131,7 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
         let mut last = None;
         for delivery in &deliveries {
             let message = &delivery.message;
-            let seen = Seen {
+            let seen = SeenMessage {
                 id: message.id.as_bits(),
                 queue,
                 key: message.key.as_ref().map(|key| key.as_str()),
@@ -141,7 +141,7 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
                 attempt: message.standing.attempt(),
             };
             let Delivery { taken_at, lease_until, .. } = **delivery;
-            let taken = Taken { begun_ms, taken_at, lease_until };
+            let taken = TakenMessage { begun_ms, taken_at, lease_until };
             if let Some(line) = ledger.delivered(&seen, taken) {
                 held.push((line, delivery.receipt.clone()));
             }

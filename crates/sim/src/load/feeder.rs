@@ -11,7 +11,7 @@ use dwell_model::{MessageId, Wake};
 use dwell_time::{Clock as _, Sleeper, SystemClock};
 use serde_json::Value;
 
-use super::ledger::Ledger;
+use super::ledger::LoadLedger;
 
 /// The feeder; see the [module](self). The process is killed when this is dropped.
 pub(super) struct Feeder {
@@ -24,7 +24,7 @@ pub(super) struct Feeder {
     partial: Vec<u8>,
     /// The number of answers read so far.
     read: u64,
-    ledger: Arc<Mutex<Ledger>>,
+    ledger: Arc<Mutex<LoadLedger>>,
     clock: SystemClock,
     sleeper: Box<dyn Sleeper>,
 }
@@ -39,7 +39,7 @@ impl Feeder {
         file: &Path,
         answers: &Path,
         port: u16,
-        ledger: Arc<Mutex<Ledger>>,
+        ledger: Arc<Mutex<LoadLedger>>,
     ) -> io::Result<Feeder> {
         let child = Command::new(dwell)
             .arg("put")
@@ -143,7 +143,7 @@ impl Feeder {
 }
 
 /// Parses one answer. The file counts lines from 1.
-fn hear(ledger: &mut Ledger, line: &[u8], now_ms: u64) -> io::Result<()> {
+fn hear(ledger: &mut LoadLedger, line: &[u8], now_ms: u64) -> io::Result<()> {
     let odd = || io::Error::other(format!("no answer: {}", String::from_utf8_lossy(line)));
     let answer: Value = serde_json::from_slice(line).map_err(|_| odd())?;
     let number = answer["line"].as_u64().and_then(|number| number.checked_sub(1)).ok_or_else(odd)?;

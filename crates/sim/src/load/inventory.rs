@@ -7,7 +7,7 @@ use dwell_client::Client;
 use dwell_model::{QueueName, StateKind};
 use dwell_store::Error;
 
-use super::ledger::{Ledger, Seen};
+use super::ledger::{LoadLedger, SeenMessage};
 use crate::jsonl::{QUEUES, queue_name};
 use crate::server::Server;
 
@@ -18,7 +18,7 @@ const PAGE: usize = 1_000;
 ///
 /// # Errors
 /// If the server does not answer.
-pub(super) fn read_back(server: &Server, ledger: &Mutex<Ledger>) -> io::Result<()> {
+pub(super) fn read_back(server: &Server, ledger: &Mutex<LoadLedger>) -> io::Result<()> {
     let client = server.client()?;
     for queue in 0..QUEUES {
         let queue: QueueName = queue_name(queue).parse().expect("our queues have valid names");
@@ -37,7 +37,7 @@ fn read_state(
     queue: &QueueName,
     state: StateKind,
     seen: &mut std::collections::HashSet<u128>,
-    ledger: &Mutex<Ledger>,
+    ledger: &Mutex<LoadLedger>,
 ) -> io::Result<()> {
     let mut before = std::mem::take(seen);
     let mut cursor = None;
@@ -54,7 +54,7 @@ fn read_state(
             if before.contains(&id) {
                 continue;
             }
-            ledger.found(&Seen {
+            ledger.found(&SeenMessage {
                 id,
                 queue: message.queue.as_str(),
                 key: message.key.as_ref().map(|key| key.as_str()),

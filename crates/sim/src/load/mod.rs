@@ -25,13 +25,13 @@ use dwell_time::{Clock as _, SystemClock};
 
 use self::consumer::Consumer;
 use self::feeder::Feeder;
-use self::ledger::Ledger;
+use self::ledger::LoadLedger;
 use crate::jsonl;
-use crate::server::{Binary, Gate, OverOnDrop, Server};
+use crate::server::{Binary, ClientGate, OverOnDrop, Server};
 
 /// The options of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct LoadOptions {
     /// The number of lines of the file.
     pub(crate) lines: u64,
     /// The number of kills while the file is put.
@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// If something other than a promise of dwell fails: no binary, a full disk, a server that does not start.
-pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
+pub(crate) fn run(wish: &LoadOptions) -> io::Result<bool> {
     let clock = SystemClock::new();
     let directory = tempfile::Builder::new().prefix("dwell-load-").tempdir()?;
     let file = directory.path().join("messages.jsonl");
@@ -66,8 +66,8 @@ pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
     let data = directory.path().join("data");
     let mut server = Server::start(&wish.dwell, &data, 0)?;
     let port = server.address().port();
-    let ledger = Arc::new(Mutex::new(Ledger::new(wish.seed, wish.lines)));
-    let gate = Gate::new(CONSUMERS as usize);
+    let ledger = Arc::new(Mutex::new(LoadLedger::new(wish.seed, wish.lines)));
+    let gate = ClientGate::new(CONSUMERS as usize);
     let started_ms = clock.now().mono_ms;
     let answers = directory.path().join("answers.jsonl");
     let mut feeder = Feeder::start(&wish.dwell.path, &file, &answers, port, Arc::clone(&ledger))?;
@@ -111,7 +111,14 @@ pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
     Ok(ledger.violations().is_empty())
 }
 
-fn report(ledger: &Ledger, wish: &Wish, fed_ms: u64, took_ms: u64, peak_rss: u64, restart_ms: u64) {
+fn report(
+    ledger: &LoadLedger,
+    wish: &LoadOptions,
+    fed_ms: u64,
+    took_ms: u64,
+    peak_rss: u64,
+    restart_ms: u64,
+) {
     for violation in ledger.violations().iter().take(20) {
         println!("VIOLATION {violation}");
     }
@@ -140,7 +147,7 @@ fn report(ledger: &Ledger, wish: &Wish, fed_ms: u64, took_ms: u64, peak_rss: u64
 }
 
 /// The numbers of answers after which the server is killed: anywhere in the file.
-fn moments(wish: &Wish) -> Vec<u64> {
+fn moments(wish: &LoadOptions) -> Vec<u64> {
     let mut rng = Random::of(wish.seed, u64::MAX);
     let mut moments: Vec<u64> = (0..wish.kills).map(|_| rng.below(wish.lines * 95 / 100 + 1)).collect();
     moments.sort_unstable();
@@ -149,7 +156,7 @@ fn moments(wish: &Wish) -> Vec<u64> {
 
 /// Waits until every consumer has caught up with what is due, and until
 /// messages whose leases were lost in a kill are ready again.
-fn await_drained(ledger: &Mutex<Ledger>, clock: &SystemClock) -> io::Result<()> {
+fn await_drained(ledger: &Mutex<LoadLedger>, clock: &SystemClock) -> io::Result<()> {
     let mut sleeper = clock.sleeper();
     let from_ms = clock.now().mono_ms + LEASE_MS + 1_000;
     let mut progress = (lock(ledger).counts().delivered, clock.now().mono_ms);
@@ -170,7 +177,7 @@ fn await_drained(ledger: &Mutex<Ledger>, clock: &SystemClock) -> io::Result<()> 
     }
 }
 
-fn lock(ledger: &Mutex<Ledger>) -> std::sync::MutexGuard<'_, Ledger> {
+fn lock(ledger: &Mutex<LoadLedger>) -> std::sync::MutexGuard<'_, LoadLedger> {
     // A thread that panicked fails the run anyway.
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

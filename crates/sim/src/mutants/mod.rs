@@ -90,7 +90,7 @@ pub(crate) enum StoreFault {
     /// A retry does not spend an attempt.
     AttemptForgotten,
     /// The token of a put is ignored.
-    TokenIgnored,
+    IdempotencyKeyIgnored,
     /// The key of a put is ignored: there are no conflicts.
     KeyIgnored,
     /// The expiry of a put is ignored.
@@ -98,7 +98,7 @@ pub(crate) enum StoreFault {
     /// A lease is shorter than reported.
     LeaseShort,
     /// A bound lease outlives its process.
-    BoundOutlives,
+    SessionLeaseOutlives,
     /// A body is returned with one bit flipped.
     BitRot,
     /// A message is leased, but not delivered.
@@ -133,17 +133,17 @@ const ALL: [(&str, Mutant); 45] = [
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
     ("sync of the directory skipped", Mutant::Disk(DiskFault::DirectorySyncSkipped)),
-    ("sync of due files skipped", Mutant::Disk(DiskFault::SealedSyncSkipped)),
-    ("write to a due file lost", Mutant::Disk(DiskFault::SealedWriteLost)),
+    ("sync of tables skipped", Mutant::Disk(DiskFault::SealedSyncSkipped)),
+    ("write to a table lost", Mutant::Disk(DiskFault::SealedWriteLost)),
     ("manifest published before its files are synced", Mutant::Disk(DiskFault::SealedSyncLate)),
     ("segment removed before the manifest is durable", Mutant::Disk(DiskFault::SegmentRemovedEarly)),
     ("settled bit dropped", Mutant::Disk(DiskFault::SettledBitDropped)),
     ("redirect lost", Mutant::Disk(DiskFault::RedirectLost)),
-    ("hold of a lease in a due file lost", Mutant::Disk(DiskFault::HoldLost)),
+    ("hold of a lease in a table lost", Mutant::Disk(DiskFault::HoldLost)),
     ("failed sync ignored", Mutant::Disk(DiskFault::SyncFailureIgnored)),
     ("failed write ignored", Mutant::Disk(DiskFault::WriteFailureIgnored)),
     ("write lost", Mutant::Disk(DiskFault::WriteLost)),
-    ("read of a due file off by a bit", Mutant::Disk(DiskFault::ReadFlipped)),
+    ("read of a table off by a bit", Mutant::Disk(DiskFault::ReadFlipped)),
     ("torn tail cut one byte too early", Mutant::Disk(DiskFault::TailCutShort)),
     ("last sector lost", Mutant::Disk(DiskFault::LastSectorLost)),
     ("incarnation used again", Mutant::Disk(DiskFault::ManifestKept)),
@@ -156,11 +156,11 @@ const ALL: [(&str, Mutant); 45] = [
     ("order reversed", Mutant::Store(StoreFault::Reversed)),
     ("message withheld", Mutant::Store(StoreFault::Withheld)),
     ("attempt forgotten", Mutant::Store(StoreFault::AttemptForgotten)),
-    ("token ignored", Mutant::Store(StoreFault::TokenIgnored)),
+    ("token ignored", Mutant::Store(StoreFault::IdempotencyKeyIgnored)),
     ("key ignored", Mutant::Store(StoreFault::KeyIgnored)),
     ("expiry ignored", Mutant::Store(StoreFault::ExpiryIgnored)),
     ("lease shorter than said", Mutant::Store(StoreFault::LeaseShort)),
-    ("bound lease outlives its process", Mutant::Store(StoreFault::BoundOutlives)),
+    ("bound lease outlives its process", Mutant::Store(StoreFault::SessionLeaseOutlives)),
     ("bit rot in a body", Mutant::Store(StoreFault::BitRot)),
     ("lease of a message that nobody is handed", Mutant::Store(StoreFault::HandedToNobody)),
     ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),

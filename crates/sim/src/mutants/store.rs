@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    Message, MessageId, OwnSettings, PutToken, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    IdempotencyKey, Message, MessageId, OwnSettings, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled,
-    Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -26,7 +26,7 @@ pub(crate) struct MutantStore {
     /// The last delivery of each queue.
     last: Mutex<HashMap<QueueName, Delivery>>,
     /// The answers to puts, by token.
-    answered: Mutex<HashMap<PutToken, PutAnswer>>,
+    answered: Mutex<HashMap<IdempotencyKey, PutAnswer>>,
 }
 
 impl MutantStore {
@@ -113,14 +113,14 @@ impl Store for MutantStore {
     async fn put(&self, mut puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         for put in &mut puts {
             match self.fault {
-                Some(StoreFault::TokenIgnored) => put.token = None,
+                Some(StoreFault::IdempotencyKeyIgnored) => put.token = None,
                 Some(StoreFault::KeyIgnored) => put.key = None,
                 Some(StoreFault::ExpiryIgnored) => put.expires = None,
                 _ => {}
             }
         }
         let queues: Vec<QueueName> = puts.iter().map(|put| put.queue.clone()).collect();
-        let tokens: Vec<Option<PutToken>> = puts.iter().map(|put| put.token.clone()).collect();
+        let tokens: Vec<Option<IdempotencyKey>> = puts.iter().map(|put| put.token.clone()).collect();
         let mut answers = self.store.put(puts).await;
         if self.has(StoreFault::MismatchPassedOff) {
             let mut answered = lock(&self.answered);
@@ -165,7 +165,7 @@ impl Store for MutantStore {
                 return Ok(vec![delivery]);
             }
         }
-        if self.has(StoreFault::BoundOutlives) {
+        if self.has(StoreFault::SessionLeaseOutlives) {
             take.bound = false;
         }
         let asked_ms = take.lease_ms;
@@ -297,10 +297,10 @@ impl Store for MutantStore {
         Ok(self.as_made(self.store.configure(queue, changes).await?))
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         let all = which == Selection::All;
         if all && self.has(StoreFault::ReviveDropped) {
-            return Ok(Swept::default());
+            return Ok(BulkOutcome::default());
         }
         if all && self.has(StoreFault::ReviveCutShort) {
             let dead = self.store.stats(queue.clone()).await.map_or(0, |stats| stats.counts.dead);

@@ -1,8 +1,8 @@
 //! What drivers report to the oracle: each command before it is sent, and its answer, if one arrives.
 
 use super::group::{
-    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec,
-    Sweep, TakenById, Target, Terms,
+    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, GroupTarget, PutHeard, Raised,
+    RescheduleTo, SettleHeard, Sight, Spec, Sweep, TakenById, Terms,
 };
 
 /// The address of a message, as its body states it.
@@ -43,7 +43,7 @@ impl Address {
 
 /// A command that is about to be sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum StoreCall {
     /// Put.
     Put(GroupId, Spec),
     /// Put of another body or key under the token of put `no`, which was answered and belongs to this group.
@@ -60,11 +60,11 @@ pub(crate) enum Ask {
     /// End the lease that the take with this number granted.
     EndLease { message: Address, takes: u32 },
     /// Cancel.
-    Cancel(GroupId, Target),
+    Cancel(GroupId, GroupTarget),
     /// Reschedule.
-    Reschedule(GroupId, Target, Due),
+    Reschedule(GroupId, GroupTarget, Due),
     /// Get; if the flag is set, a get by key also finds a dead message when none is live.
-    Get(GroupId, Target, bool),
+    Get(GroupId, GroupTarget, bool),
     /// Peek at the first message of some state of a queue.
     Peek { queue: u32 },
     /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead ones, so that none is
@@ -86,7 +86,7 @@ pub(crate) enum Ask {
 
 /// The answer to a command.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum StoreAnswer {
     /// To a put.
     Put(PutHeard),
     /// To a take, in the order of delivery.
@@ -102,9 +102,9 @@ pub(crate) enum Answer {
     /// To a cancel.
     Cancelled(Changed),
     /// To a reschedule.
-    Rescheduled(Move),
+    Rescheduled(RescheduleTo),
     /// To a get.
-    Got(Found),
+    Got(FoundMessage),
     /// To a peek: the message shown.
     Peeked(Option<(Address, Sight)>),
     /// To a list: the messages shown.
@@ -121,16 +121,16 @@ pub(crate) enum Answer {
     Refused,
 }
 
-impl Ask {
+impl StoreCall {
     /// The queues in which a command may touch any group.
     pub(super) fn wide_queues(&self) -> Vec<u32> {
         match self {
-            Ask::Take { queues, .. } | Ask::Unread { queues, .. } => queues.clone(),
-            Ask::Peek { queue }
-            | Ask::ListAll { queue }
-            | Ask::Look { queue }
-            | Ask::Sweep { queue, .. }
-            | Ask::ReadSettings { queue } => vec![*queue],
+            StoreCall::Take { queues, .. } | StoreCall::Unread { queues, .. } => queues.clone(),
+            StoreCall::Peek { queue }
+            | StoreCall::ListAll { queue }
+            | StoreCall::Look { queue }
+            | StoreCall::Sweep { queue, .. }
+            | StoreCall::ReadSettings { queue } => vec![*queue],
             _ => Vec::new(),
         }
     }
@@ -138,44 +138,44 @@ impl Ask {
     /// The single group that a command affects.
     pub(super) fn narrow_group(&self) -> Option<GroupId> {
         match self {
-            Ask::Put(group, _)
-            | Ask::Mismatch { group, .. }
-            | Ask::Cancel(group, _)
-            | Ask::Reschedule(group, ..)
-            | Ask::Get(group, ..) => Some(*group),
-            Ask::TakeById { message, .. }
-            | Ask::Settle { message, .. }
-            | Ask::EndLease { message, .. }
-            | Ask::Revive(message, _)
-            | Ask::Discard(message) => Some(message.group()),
-            Ask::Take { .. }
-            | Ask::Unread { .. }
-            | Ask::Peek { .. }
-            | Ask::ListAll { .. }
-            | Ask::Look { .. }
-            | Ask::Sweep { .. }
-            | Ask::Configure { .. }
-            | Ask::ReadSettings { .. } => None,
+            StoreCall::Put(group, _)
+            | StoreCall::Mismatch { group, .. }
+            | StoreCall::Cancel(group, _)
+            | StoreCall::Reschedule(group, ..)
+            | StoreCall::Get(group, ..) => Some(*group),
+            StoreCall::TakeById { message, .. }
+            | StoreCall::Settle { message, .. }
+            | StoreCall::EndLease { message, .. }
+            | StoreCall::Revive(message, _)
+            | StoreCall::Discard(message) => Some(message.group()),
+            StoreCall::Take { .. }
+            | StoreCall::Unread { .. }
+            | StoreCall::Peek { .. }
+            | StoreCall::ListAll { .. }
+            | StoreCall::Look { .. }
+            | StoreCall::Sweep { .. }
+            | StoreCall::Configure { .. }
+            | StoreCall::ReadSettings { .. } => None,
         }
     }
 }
 
-impl Answer {
+impl StoreAnswer {
     /// Whether the answer proves that the command was written to the log
     /// and synced. Other commands may have had nothing to write.
-    pub(super) fn proves(&self, ask: &Ask) -> bool {
+    pub(super) fn proves(&self, ask: &StoreCall) -> bool {
         match (ask, self) {
-            (Ask::Put(_, spec), Answer::Put(heard)) => {
+            (StoreCall::Put(_, spec), StoreAnswer::Put(heard)) => {
                 !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
             }
-            (_, Answer::Settled(SettleHeard::Leased(_))) => false,
+            (_, StoreAnswer::Settled(SettleHeard::Leased(_))) => false,
             (
                 _,
-                Answer::Settled(_)
-                | Answer::Ended(_)
-                | Answer::Cancelled(_)
-                | Answer::Rescheduled(_)
-                | Answer::Raised(_),
+                StoreAnswer::Settled(_)
+                | StoreAnswer::Ended(_)
+                | StoreAnswer::Cancelled(_)
+                | StoreAnswer::Rescheduled(_)
+                | StoreAnswer::Raised(_),
             ) => self.promises(),
             _ => false,
         }
@@ -184,15 +184,15 @@ impl Answer {
     /// Whether the answer is a promise.
     pub(super) fn promises(&self) -> bool {
         match self {
-            Answer::Put(heard) => {
+            StoreAnswer::Put(heard) => {
                 matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. } | PutHeard::Kept { .. })
             }
-            Answer::Settled(heard) => *heard != SettleHeard::LeaseLost,
-            Answer::Ended(heard) => matches!(heard, Ended::Done(_)),
-            Answer::Cancelled(heard) => matches!(heard, Changed::Cancelled(_)),
-            Answer::Rescheduled(heard) => matches!(heard, Move::Moved { .. }),
-            Answer::Raised(heard) => *heard == Raised::Done,
-            Answer::Done => true,
+            StoreAnswer::Settled(heard) => *heard != SettleHeard::LeaseLost,
+            StoreAnswer::Ended(heard) => matches!(heard, Ended::Done(_)),
+            StoreAnswer::Cancelled(heard) => matches!(heard, Changed::Cancelled(_)),
+            StoreAnswer::Rescheduled(heard) => matches!(heard, RescheduleTo::Moved { .. }),
+            StoreAnswer::Raised(heard) => *heard == Raised::Done,
+            StoreAnswer::Done => true,
             _ => false,
         }
     }

@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use super::group::What;
-use super::message::{Message, Phase};
+use super::group::GroupEvent;
+use super::message::{MessagePhase, TrackedMessage};
 use super::policy::{DEAD_MAX, Dying};
 use super::track::Track;
 use super::{GroupId, Oracle, known_of, of_queue};
 
 /// Records which messages of a group are dead, or were dead and are gone.
-pub(super) fn note_deaths(died: &mut BTreeMap<u64, i64>, track: &Track<What>) {
+pub(super) fn note_deaths(died: &mut BTreeMap<u64, i64>, track: &Track<GroupEvent>) {
     for message in track.states.iter().flat_map(|state| &state.messages) {
-        if let Phase::Dead(death) | Phase::Gone(Some(death)) = message.standing.phase {
+        if let MessagePhase::Dead(death) | MessagePhase::Gone(Some(death)) = message.standing.phase {
             note(died, message.no, death.at.hi);
         }
     }
@@ -26,14 +26,14 @@ fn note(died: &mut BTreeMap<u64, i64>, no: u64, by: i64) {
 }
 
 /// The latest instant at which a message died, if it may have died before the wall clock showed `wall`.
-fn dies_by(message: &Message, wall: i64) -> Option<i64> {
+fn dies_by(message: &TrackedMessage, wall: i64) -> Option<i64> {
     let standing = &message.standing;
     let expires = standing.expires.filter(|expires| *expires <= wall);
     match standing.phase {
-        Phase::Dead(death) | Phase::Gone(Some(death)) => Some(death.at.hi),
-        Phase::Gone(None) => None,
-        Phase::Pending => expires,
-        Phase::Leased(lease) => {
+        MessagePhase::Dead(death) | MessagePhase::Gone(Some(death)) => Some(death.at.hi),
+        MessagePhase::Gone(None) => None,
+        MessagePhase::Pending => expires,
+        MessagePhase::Leased(lease) => {
             let is_last = message.max_attempts != 0 && standing.attempts + 1 >= message.max_attempts;
             is_last.then_some(lease.until_wall.hi).max(expires)
         }

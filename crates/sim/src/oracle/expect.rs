@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 use dwell_store::StateCounts;
 
 use super::hear::Heard;
-use super::message::{Lease, Message, Phase};
+use super::message::{Lease, MessagePhase, TrackedMessage};
 use super::policy::Policy;
 use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Window};
-use super::{Kind, Oracle, PAUSE, of_queue, register};
+use super::{Oracle, PAUSE, ViolationKind, of_queue, register};
 
 /// A message that must be delivered in its turn. The fields define the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ready {
+pub(crate) struct ExpectedReady {
     /// The priority, smaller first.
     pub(crate) priority: u32,
     /// Then the due instant.
@@ -26,7 +26,7 @@ pub(crate) struct Ready {
 
 /// Whether a take that skipped queues for lack of memory left out nothing else: the messages of each queue are the first
 /// of that queue, and all messages are in order.
-pub(crate) fn are_first_of_each(got: &[u128], ready: &[Ready]) -> bool {
+pub(crate) fn are_first_of_each(got: &[u128], ready: &[ExpectedReady]) -> bool {
     let mut left_out = BTreeSet::new();
     let mut taken = Vec::new();
     for one in ready {
@@ -81,16 +81,16 @@ impl Expected {
     }
 
     /// The kind of violation if they are not.
-    pub(crate) fn kind(&self, counted: Tallies) -> Kind {
-        if counted.dead > self.most_dead { Kind::Retained } else { Kind::Contradiction }
+    pub(crate) fn kind(&self, counted: Tallies) -> ViolationKind {
+        if counted.dead > self.most_dead { ViolationKind::Retained } else { ViolationKind::Contradiction }
     }
 }
 
 /// The certain state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum ExpectedPlace {
     Scheduled,
-    Ready(Ready),
+    Ready(ExpectedReady),
     Leased,
     Dead,
     /// It does not exist.
@@ -99,18 +99,18 @@ enum Place {
 
 impl Oracle {
     /// The messages that a take from these queues must return at `now`, in order; `None` if that is uncertain.
-    pub(crate) fn ready(&self, queues: &[u32], now: Reading) -> Option<Vec<Ready>> {
+    pub(crate) fn ready(&self, queues: &[u32], now: Reading) -> Option<Vec<ExpectedReady>> {
         let mut ready = Vec::new();
         for queue in queues {
             if self.is_paused(*queue, now)? {
                 continue;
             }
             let places = self.places(*queue, now, false)?;
-            let leased = places.iter().filter(|(place, _)| *place == Place::Leased).count() as i64;
-            let mut of_queue: Vec<Ready> = places
+            let leased = places.iter().filter(|(place, _)| *place == ExpectedPlace::Leased).count() as i64;
+            let mut of_queue: Vec<ExpectedReady> = places
                 .into_iter()
                 .filter_map(|(place, _)| match place {
-                    Place::Ready(message) => Some(message),
+                    ExpectedPlace::Ready(message) => Some(message),
                     _ => None,
                 })
                 .collect();
@@ -132,14 +132,14 @@ impl Oracle {
         for (place, may_be_dead) in self.places(queue, now, rests)? {
             most_dead += u64::from(may_be_dead);
             match place {
-                Place::Scheduled => tallies.scheduled += 1,
-                Place::Ready(message) => {
+                ExpectedPlace::Scheduled => tallies.scheduled += 1,
+                ExpectedPlace::Ready(message) => {
                     tallies.ready += 1;
                     tallies.ready_urgent += u64::from(message.priority < dwell_model::DEFAULT_PRIORITY);
                 }
-                Place::Leased => tallies.leased += 1,
-                Place::Dead => tallies.dead += 1,
-                Place::Nowhere => {}
+                ExpectedPlace::Leased => tallies.leased += 1,
+                ExpectedPlace::Dead => tallies.dead += 1,
+                ExpectedPlace::Nowhere => {}
             }
         }
         if let (true, Some(Some(most))) = (rests, only(self.policy(queue).dead_maxes(self.seq, self.seq))) {
@@ -149,7 +149,7 @@ impl Oracle {
     }
 
     /// The state of each message of a queue, and whether it may be dead; a dead one that may be gone counts as nowhere.
-    fn places(&self, queue: u32, now: Reading, rests: bool) -> Option<Vec<(Place, bool)>> {
+    fn places(&self, queue: u32, now: Reading, rests: bool) -> Option<Vec<(ExpectedPlace, bool)>> {
         let mut policy = self.policy(queue).clone();
         policy.crowd = self.crowd(queue).unwrap_or_default();
         let at = At { policy: &policy, ..self.at(queue, now) };
@@ -165,14 +165,16 @@ impl Oracle {
                 for state in &track.states {
                     match state.messages.iter().find(|message| message.no == no) {
                         Some(message) => seen.extend(place(queue, message, at, rests)?),
-                        None => _ = seen.insert(Place::Nowhere),
+                        None => _ = seen.insert(ExpectedPlace::Nowhere),
                     }
                 }
-                let may_be_dead = seen.contains(&Place::Dead);
+                let may_be_dead = seen.contains(&ExpectedPlace::Dead);
                 let mut seen = seen.into_iter();
                 places.push(match (seen.next(), seen.next(), seen.next()) {
                     (Some(place), None, None) => (place, may_be_dead),
-                    (Some(Place::Dead), Some(Place::Nowhere), None) => (Place::Nowhere, may_be_dead),
+                    (Some(ExpectedPlace::Dead), Some(ExpectedPlace::Nowhere), None) => {
+                        (ExpectedPlace::Nowhere, may_be_dead)
+                    }
                     _ => return None,
                 });
             }
@@ -184,11 +186,10 @@ impl Oracle {
     pub(super) fn certainly_leased(&self, queue: u32, heard: Heard) -> usize {
         let Heard { begin, end, window } = heard;
         let at = At { begin, end, window, rules: &self.rules, policy: self.policy(queue) };
-        let is_leased = |message: &Message| {
+        let is_leased = |message: &TrackedMessage| {
             // A lease of a lost take may have been released already.
             let is_held = |lease: Lease| lease.token.is_some() && lease.granted < begin;
-            let is_leased_before =
-                |version: &Message| matches!(version.standing.phase, Phase::Leased(lease) if is_held(lease));
+            let is_leased_before = |version: &TrackedMessage| matches!(version.standing.phase, MessagePhase::Leased(lease) if is_held(lease));
             message.versions(at, false).iter().all(is_leased_before)
         };
         let mut count = 0;
@@ -214,9 +215,9 @@ impl Oracle {
             return None;
         }
         match track.states.first()?.running(self.at(queue, now)) {
-            register::Running::No => Some(true),
-            register::Running::Perhaps => None,
-            register::Running::Yes => Some(false),
+            register::RunningWrite::No => Some(true),
+            register::RunningWrite::Perhaps => None,
+            register::RunningWrite::Yes => Some(false),
         }
     }
 
@@ -239,30 +240,35 @@ fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
 }
 
 /// The possible states of a message; `None` if too little is known. A dead message past retention is gone if the store `rests`.
-fn place(queue: u32, message: &Message, at: At<'_>, rests: bool) -> Option<Vec<Place>> {
+fn place(queue: u32, message: &TrackedMessage, at: At<'_>, rests: bool) -> Option<Vec<ExpectedPlace>> {
     message.versions(at, false).iter().map(|version| place_of(queue, version, at, rests)).collect()
 }
 
-fn place_of(queue: u32, message: &Message, at: At<'_>, rests: bool) -> Option<Place> {
+fn place_of(queue: u32, message: &TrackedMessage, at: At<'_>, rests: bool) -> Option<ExpectedPlace> {
     let due = message.standing.due;
     match message.standing.phase {
-        Phase::Leased(_) => Some(Place::Leased),
-        Phase::Gone(_) => Some(Place::Nowhere),
-        Phase::Dead(death) => {
+        MessagePhase::Leased(_) => Some(ExpectedPlace::Leased),
+        MessagePhase::Gone(_) => Some(ExpectedPlace::Nowhere),
+        MessagePhase::Dead(death) => {
             let is_over = |ttl: Option<i64>| {
                 let ends = ttl.map(|ttl| death.at.hi.saturating_add(ttl).saturating_add(EXPIRY_IN_LISTS_MS));
                 ends.is_some_and(|ends| ends <= at.window.wall.lo)
             };
             let is_gone = rests && at.policy.dead_ttls(at.begin, at.end).all(is_over);
-            Some(if is_gone { Place::Nowhere } else { Place::Dead })
+            Some(if is_gone { ExpectedPlace::Nowhere } else { ExpectedPlace::Dead })
         }
-        Phase::Pending if due.lo != due.hi => None,
-        Phase::Pending if due.hi <= at.window.wall.lo => {
+        MessagePhase::Pending if due.lo != due.hi => None,
+        MessagePhase::Pending if due.hi <= at.window.wall.lo => {
             let id = message.id?;
-            Some(Place::Ready(Ready { priority: message.standing.priority, due: due.lo, id, queue }))
+            Some(ExpectedPlace::Ready(ExpectedReady {
+                priority: message.standing.priority,
+                due: due.lo,
+                id,
+                queue,
+            }))
         }
         // It may have become ready before the clock was stepped back.
-        Phase::Pending if message.may_be_ready(at) => None,
-        Phase::Pending => Some(Place::Scheduled),
+        MessagePhase::Pending if message.may_be_ready(at) => None,
+        MessagePhase::Pending => Some(ExpectedPlace::Scheduled),
     }
 }

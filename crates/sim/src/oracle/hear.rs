@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::group::What;
+use super::group::GroupEvent;
 use super::linearize::Deed;
 use super::register::Access;
 use super::window::Window;
 use super::{
-    Address, Answer, Ask, Delivered, Due, Found, GroupId, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
-    Sight, Sweep, TakenById, Target, Terms, known_of, of_queue,
+    Address, Delivered, Due, FoundMessage, GroupId, GroupTarget, Oracle, PAUSE, PutHeard, Seq, SettleHeard,
+    Sight, StoreAnswer, StoreCall, Sweep, TakenById, Terms, ViolationKind, known_of, of_queue,
 };
 
 /// The time span of an answer.
@@ -27,133 +27,141 @@ impl Heard {
 
 impl Oracle {
     /// Applies an answer to each group.
-    pub(super) fn hear(&mut self, ask: Ask, answer: Answer, heard: Heard) {
+    pub(super) fn hear(&mut self, ask: StoreCall, answer: StoreAnswer, heard: Heard) {
         match (ask, answer) {
-            (Ask::Put(group, spec), Answer::Put(answer)) => {
+            (StoreCall::Put(group, spec), StoreAnswer::Put(answer)) => {
                 if let PutHeard::Created { id, .. } | PutHeard::Replaced { id, .. } = answer {
                     self.identify(spec.no, id);
                 }
-                self.push(group, heard, What::Put(spec, Some(answer)));
+                self.push(group, heard, GroupEvent::Put(spec, Some(answer)));
             }
-            (Ask::Mismatch { group, no }, Answer::Put(heard_put)) => {
-                self.push(group, heard, What::Mismatch { no, heard: heard_put });
+            (StoreCall::Mismatch { group, no }, StoreAnswer::Put(heard_put)) => {
+                self.push(group, heard, GroupEvent::Mismatch { no, heard: heard_put });
             }
-            (Ask::Take { queues, terms }, Answer::Took(batch)) => self.took(&queues, terms, batch, heard),
-            (Ask::Take { queues, terms }, Answer::TookPart(batch)) => {
+            (StoreCall::Take { queues, terms }, StoreAnswer::Took(batch)) => {
+                self.took(&queues, terms, batch, heard)
+            }
+            (StoreCall::Take { queues, terms }, StoreAnswer::TookPart(batch)) => {
                 self.took(&queues, terms, batch, heard);
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::UnreadTake(terms));
+                    self.all_of(queue, heard, |_| GroupEvent::UnreadTake(terms));
                 }
             }
-            (Ask::TakeById { message, terms }, Answer::TookById(answer)) => {
+            (StoreCall::TakeById { message, terms }, StoreAnswer::TookById(answer)) => {
                 if let TakenById::Delivered(delivered) = &answer {
                     self.handed_over(delivered, terms, heard);
                     self.check_cap(message.queue, 1, heard);
                 }
-                let what = What::TakeById { no: message.no, terms, heard: Some(answer) };
+                let what = GroupEvent::TakeById { no: message.no, terms, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
-            (Ask::Settle { message, token, action }, Answer::Settled(answer)) => {
+            (StoreCall::Settle { message, token, action }, StoreAnswer::Settled(answer)) => {
                 if answer == SettleHeard::Gone {
                     self.handed_out.remove(&message.no);
                 }
-                let what = What::Settle { no: message.no, token, action, heard: Some(answer) };
+                let what = GroupEvent::Settle { no: message.no, token, action, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
-            (Ask::EndLease { message, takes }, Answer::Ended(answer)) => {
-                let what = What::EndLease { no: message.no, takes, heard: Some(answer) };
+            (StoreCall::EndLease { message, takes }, StoreAnswer::Ended(answer)) => {
+                let what = GroupEvent::EndLease { no: message.no, takes, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
-            (Ask::Cancel(group, target), Answer::Cancelled(answer)) => {
-                self.push(group, heard, What::Cancel { target, heard: Some(answer) });
+            (StoreCall::Cancel(group, target), StoreAnswer::Cancelled(answer)) => {
+                self.push(group, heard, GroupEvent::Cancel { target, heard: Some(answer) });
             }
-            (Ask::Reschedule(group, target, due), Answer::Rescheduled(answer)) => {
-                self.push(group, heard, What::Reschedule { target, due, heard: Some(answer) });
+            (StoreCall::Reschedule(group, target, due), StoreAnswer::Rescheduled(answer)) => {
+                self.push(group, heard, GroupEvent::Reschedule { target, due, heard: Some(answer) });
             }
-            (Ask::Get(group, target, dead), Answer::Got(found)) => {
-                if let Found::Message(sight) = &found {
+            (StoreCall::Get(group, target, dead), StoreAnswer::Got(found)) => {
+                if let FoundMessage::Message(sight) = &found {
                     self.identify(sight.no, sight.id);
                 }
-                self.push(group, heard, What::Got { target, dead, found });
+                self.push(group, heard, GroupEvent::Got { target, dead, found });
             }
-            (Ask::Peek { queue }, Answer::Peeked(shown)) => {
+            (StoreCall::Peek { queue }, StoreAnswer::Peeked(shown)) => {
                 shown.into_iter().for_each(|(address, sight)| self.shown_in(queue, address, sight, heard));
             }
-            (Ask::ListAll { queue }, Answer::Listed(sights)) => self.listed(queue, sights, heard),
-            (Ask::Look { queue }, Answer::Seen(sights)) => self.seen(queue, sights, heard),
-            (Ask::Revive(message, due), Answer::Raised(answer)) => {
-                let what = What::Revive { no: message.no, due, heard: Some(answer) };
+            (StoreCall::ListAll { queue }, StoreAnswer::Listed(sights)) => self.listed(queue, sights, heard),
+            (StoreCall::Look { queue }, StoreAnswer::Seen(sights)) => self.seen(queue, sights, heard),
+            (StoreCall::Revive(message, due), StoreAnswer::Raised(answer)) => {
+                let what = GroupEvent::Revive { no: message.no, due, heard: Some(answer) };
                 self.push(message.group(), heard, what);
             }
-            (Ask::Discard(message), Answer::Raised(answer)) => {
-                self.push(message.group(), heard, What::Discard { no: message.no, heard: Some(answer) });
+            (StoreCall::Discard(message), StoreAnswer::Raised(answer)) => {
+                self.push(
+                    message.group(),
+                    heard,
+                    GroupEvent::Discard { no: message.no, heard: Some(answer) },
+                );
             }
-            (Ask::Sweep { queue, sweep }, Answer::Done) => self.swept(queue, sweep, heard, true),
-            (Ask::Configure { queue, setting, value }, Answer::Done) => {
+            (StoreCall::Sweep { queue, sweep }, StoreAnswer::Done) => self.swept(queue, sweep, heard, true),
+            (StoreCall::Configure { queue, setting, value }, StoreAnswer::Done) => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: true });
             }
-            (Ask::ReadSettings { queue }, Answer::Settings(values)) => {
+            (StoreCall::ReadSettings { queue }, StoreAnswer::Settings(values)) => {
                 for (setting, value) in values {
                     let policy = self.policies.entry(queue).or_default();
                     policy.read(heard.begin, heard.end, self.latest_wall, setting, &value);
                     self.push_setting(queue, setting, heard, Access::Read { value });
                 }
             }
-            (Ask::Put(group, spec), Answer::Refused) => {
-                self.push(group, heard, What::Put(spec, Some(PutHeard::Refused)));
+            (StoreCall::Put(group, spec), StoreAnswer::Refused) => {
+                self.push(group, heard, GroupEvent::Put(spec, Some(PutHeard::Refused)));
             }
-            (_, Answer::Refused) => {}
+            (_, StoreAnswer::Refused) => {}
             (ask, answer) => panic!("{answer:?} is no answer to {ask:?}"),
         }
     }
 
     /// Applies the possible effects of a command without an answer.
-    pub(super) fn miss(&mut self, ask: Ask, heard: Heard) {
+    pub(super) fn miss(&mut self, ask: StoreCall, heard: Heard) {
         match ask {
-            Ask::Put(group, spec) => self.push(group, heard, What::Put(spec, None)),
-            Ask::Take { queues, terms } => {
+            StoreCall::Put(group, spec) => self.push(group, heard, GroupEvent::Put(spec, None)),
+            StoreCall::Take { queues, terms } => {
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::LostTake(terms));
+                    self.all_of(queue, heard, |_| GroupEvent::LostTake(terms));
                 }
             }
-            Ask::Unread { queues, due, attempt } => {
+            StoreCall::Unread { queues, due, attempt } => {
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::SentBack { due, attempt, heard: false });
+                    self.all_of(queue, heard, |_| GroupEvent::SentBack { due, attempt, heard: false });
                 }
             }
-            Ask::TakeById { message, terms } => {
-                let what = What::TakeById { no: message.no, terms, heard: None };
+            StoreCall::TakeById { message, terms } => {
+                let what = GroupEvent::TakeById { no: message.no, terms, heard: None };
                 self.push(message.group(), heard, what);
             }
-            Ask::Settle { message, token, action } => {
-                let what = What::Settle { no: message.no, token, action, heard: None };
+            StoreCall::Settle { message, token, action } => {
+                let what = GroupEvent::Settle { no: message.no, token, action, heard: None };
                 self.push(message.group(), heard, what);
             }
-            Ask::EndLease { message, takes } => {
-                let what = What::EndLease { no: message.no, takes, heard: None };
+            StoreCall::EndLease { message, takes } => {
+                let what = GroupEvent::EndLease { no: message.no, takes, heard: None };
                 self.push(message.group(), heard, what);
             }
-            Ask::Cancel(group, target) => self.push(group, heard, What::Cancel { target, heard: None }),
-            Ask::Reschedule(group, target, due) => {
-                self.push(group, heard, What::Reschedule { target, due, heard: None });
+            StoreCall::Cancel(group, target) => {
+                self.push(group, heard, GroupEvent::Cancel { target, heard: None })
             }
-            Ask::Revive(message, due) => {
-                self.push(message.group(), heard, What::Revive { no: message.no, due, heard: None });
+            StoreCall::Reschedule(group, target, due) => {
+                self.push(group, heard, GroupEvent::Reschedule { target, due, heard: None });
             }
-            Ask::Discard(message) => {
-                self.push(message.group(), heard, What::Discard { no: message.no, heard: None });
+            StoreCall::Revive(message, due) => {
+                self.push(message.group(), heard, GroupEvent::Revive { no: message.no, due, heard: None });
             }
-            Ask::Sweep { queue, sweep } => self.swept(queue, sweep, heard, false),
-            Ask::Configure { queue, setting, value } => {
+            StoreCall::Discard(message) => {
+                self.push(message.group(), heard, GroupEvent::Discard { no: message.no, heard: None });
+            }
+            StoreCall::Sweep { queue, sweep } => self.swept(queue, sweep, heard, false),
+            StoreCall::Configure { queue, setting, value } => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
             }
             // Refused or not processed: it has changed nothing in either case.
-            Ask::Mismatch { .. }
-            | Ask::Get(..)
-            | Ask::Peek { .. }
-            | Ask::ListAll { .. }
-            | Ask::Look { .. }
-            | Ask::ReadSettings { .. } => {}
+            StoreCall::Mismatch { .. }
+            | StoreCall::Get(..)
+            | StoreCall::Peek { .. }
+            | StoreCall::ListAll { .. }
+            | StoreCall::Look { .. }
+            | StoreCall::ReadSettings { .. } => {}
         }
     }
 
@@ -165,7 +173,7 @@ impl Oracle {
         for pair in batch.windows(2) {
             if place(&pair[0].1) > place(&pair[1].1) {
                 self.accuse(
-                    Kind::OutOfOrder,
+                    ViolationKind::OutOfOrder,
                     format!("in one take, {:?} came before {:?}", pair[0], pair[1]),
                 );
             }
@@ -179,26 +187,29 @@ impl Oracle {
         for (address, delivered) in batch {
             if !queues.contains(&address.queue) {
                 let text = format!("a take from {queues:?} brought {address:?}");
-                self.accuse(Kind::Contradiction, text);
+                self.accuse(ViolationKind::Contradiction, text);
             }
-            self.push(address.group(), heard, What::Taken(delivered));
+            self.push(address.group(), heard, GroupEvent::Taken(delivered));
         }
     }
 
     /// The checks on every delivery, whatever else happened to the message.
     fn handed_over(&mut self, delivered: &Delivered, asked: Terms, heard: Heard) {
         if asked != delivered.terms {
-            self.accuse(Kind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
+            self.accuse(
+                ViolationKind::Contradiction,
+                format!("{delivered:?} has another lease than {asked:?}"),
+            );
         }
         self.counts.delivered += 1;
         self.identify(delivered.no, delivered.id);
         if !self.tokens.insert(delivered.token) {
-            self.accuse(Kind::TokenReused, format!("the token of {delivered:?} was issued before"));
+            self.accuse(ViolationKind::TokenReused, format!("the token of {delivered:?} was issued before"));
         }
         let since = delivered.taken_at;
         if !heard.window.wall.holds(since) {
             let text = format!("{delivered:?} says that it was taken outside of {:?}", heard.window.wall);
-            self.accuse(Kind::Contradiction, text);
+            self.accuse(ViolationKind::Contradiction, text);
         }
         // An earlier holder that did not settle the message was cut off by a crash, or was slow.
         let lapses = delivered.lapses;
@@ -223,7 +234,7 @@ impl Oracle {
             let text = format!(
                 "{count} messages of queue {queue} were handed out while {held} were leased, and {most} may be"
             );
-            self.accuse(Kind::CapPassed, text);
+            self.accuse(ViolationKind::CapPassed, text);
         }
     }
 
@@ -238,7 +249,11 @@ impl Oracle {
             missing.extend(known.into_iter().map(|no| (*group, no)));
         }
         for (group, no) in missing {
-            let what = What::Got { target: Target::Message(no), dead: false, found: Found::Nothing };
+            let what = GroupEvent::Got {
+                target: GroupTarget::Message(no),
+                dead: false,
+                found: FoundMessage::Nothing,
+            };
             self.push(group, heard, what);
         }
     }
@@ -252,10 +267,11 @@ impl Oracle {
     /// A message was shown in a queue.
     fn shown_in(&mut self, queue: u32, address: Address, sight: Sight, heard: Heard) {
         if address.queue != queue {
-            return self.accuse(Kind::Contradiction, format!("{address:?} was shown in queue {queue}"));
+            return self
+                .accuse(ViolationKind::Contradiction, format!("{address:?} was shown in queue {queue}"));
         }
         self.identify(sight.no, sight.id);
-        self.push(address.group(), heard, What::Listed(sight));
+        self.push(address.group(), heard, GroupEvent::Listed(sight));
     }
 
     fn swept(&mut self, queue: u32, sweep: Sweep, heard: Heard, answered: bool) {
@@ -265,7 +281,7 @@ impl Oracle {
         for (group, no) in self.known_in(queue) {
             self.may_have_died(group, no);
         }
-        self.all_of(queue, heard, |_| What::Sweep { sweep, heard: answered });
+        self.all_of(queue, heard, |_| GroupEvent::Sweep { sweep, heard: answered });
         if sweep == Sweep::DeleteQueue {
             let settings: Vec<&'static str> =
                 self.settings.range((queue, "")..(queue + 1, "")).map(|((_, setting), _)| *setting).collect();
@@ -278,7 +294,7 @@ impl Oracle {
     /// A revive of all reaches each message separately.
     fn revived_all(&mut self, queue: u32, due: Due, heard: Heard, answered: bool) {
         for (group, no) in self.known_in(queue) {
-            self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
+            self.push(group, heard, GroupEvent::RevivedWithAll { no, due, heard: answered });
         }
     }
 
@@ -290,7 +306,7 @@ impl Oracle {
         }
         // A put that is not answered yet may have taken effect, and its message may be dead already.
         messages.extend(self.open.values().filter_map(|(ask, ..)| match ask {
-            Ask::Put(group, spec) if group.queue == queue => Some((*group, spec.no)),
+            StoreCall::Put(group, spec) if group.queue == queue => Some((*group, spec.no)),
             _ => None,
         }));
         messages.sort_unstable();
@@ -303,7 +319,7 @@ impl Oracle {
         let owner = *self.ids.entry(id).or_insert(no);
         if owner != no {
             let text = format!("put {no} has the id {id:032x}, which put {owner} had");
-            self.accuse(Kind::IdReused, text);
+            self.accuse(ViolationKind::IdReused, text);
         }
     }
 
@@ -316,7 +332,7 @@ impl Oracle {
             let text = format!(
                 "put {no} has number {number}, which put {owner} has, and {before} was answered before it began"
             );
-            self.accuse(Kind::IdReused, text);
+            self.accuse(ViolationKind::IdReused, text);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::window::{At, EXPIRY_IN_LISTS_MS, Reading, Seq, Span};
 
 /// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum MessagePhase {
     /// Scheduled or ready, depending on its due instant.
     Pending,
     /// Leased.
@@ -51,7 +51,7 @@ pub(crate) struct Lease {
 
 /// The mutable part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Standing {
+pub(crate) struct Belief {
     /// When it is due.
     pub(crate) due: Span,
     /// When its due instant was last set.
@@ -65,12 +65,12 @@ pub(crate) struct Standing {
     /// When it expires.
     pub(crate) expires: Option<i64>,
     /// Its state.
-    pub(crate) phase: Phase,
+    pub(crate) phase: MessagePhase,
 }
 
 /// A message that exists, or existed when it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Message {
+pub(crate) struct TrackedMessage {
     /// The number of the put that made it.
     pub(crate) no: u64,
     /// Its id, once known.
@@ -80,38 +80,38 @@ pub(crate) struct Message {
     /// Its limit of attempts; 0 for no limit.
     pub(crate) max_attempts: u32,
     /// Its current standing.
-    pub(crate) standing: Standing,
+    pub(crate) standing: Belief,
     /// Its standing before each change that a power loss may undo, oldest first.
-    pub(crate) undo: Vec<(Seq, Standing)>,
+    pub(crate) undo: Vec<(Seq, Belief)>,
 }
 
-impl Message {
+impl TrackedMessage {
     /// Whether it has the key now.
     pub(crate) fn owns_key(&self) -> bool {
-        self.keyed && !matches!(self.standing.phase, Phase::Dead(_) | Phase::Gone(_))
+        self.keyed && !matches!(self.standing.phase, MessagePhase::Dead(_) | MessagePhase::Gone(_))
     }
 
     /// Whether it is gone in a way that no power loss can undo.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.standing.phase, Phase::Gone(_))
+        matches!(self.standing.phase, MessagePhase::Gone(_))
     }
 
     /// Whether its lease ends with the process that took it.
     pub(crate) fn is_bound(&self) -> bool {
-        matches!(self.standing.phase, Phase::Leased(Lease { bound: true, .. }))
+        matches!(self.standing.phase, MessagePhase::Leased(Lease { bound: true, .. }))
     }
 
     /// Its death, if it is dead.
     pub(crate) fn death(&self) -> Option<Death> {
         match self.standing.phase {
-            Phase::Dead(death) => Some(death),
+            MessagePhase::Dead(death) => Some(death),
             _ => None,
         }
     }
 
     /// Fixes the instant of its death to `at`; returns false if it is not dead or cannot have died then.
     pub(crate) fn has_died_at(&mut self, at: i64) -> bool {
-        let Phase::Dead(death) = &mut self.standing.phase else { return false };
+        let MessagePhase::Dead(death) = &mut self.standing.phase else { return false };
         let possible = death.at.holds(at);
         death.at = Span::exact(at);
         possible
@@ -131,7 +131,7 @@ impl Message {
 
     /// Fixes the wall-clock deadline of its lease to `until`; returns false if it has no lease, or not that deadline.
     pub(crate) fn is_leased_until(&mut self, until: i64, at: At<'_>) -> bool {
-        let Phase::Leased(lease) = &mut self.standing.phase else { return false };
+        let MessagePhase::Leased(lease) = &mut self.standing.phase else { return false };
         let possible = lease.until_wall.holds(until);
         lease.until_wall = Span::exact(until);
         if at.rules.one_clock {
@@ -146,13 +146,13 @@ impl Message {
     }
 
     /// Applies a change that is synced before it is answered.
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Belief)) {
         self.undo.clear();
         change(&mut self.standing);
     }
 
     /// Applies a change that a power loss may undo.
-    pub(crate) fn change_unsynced(&mut self, at: At<'_>, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn change_unsynced(&mut self, at: At<'_>, change: impl FnOnce(&mut Belief)) {
         if at.rules.power_loss {
             self.undo.push((at.end, self.standing.clone()));
         }
@@ -164,35 +164,35 @@ impl Message {
         self.change(|standing| {
             standing.due = due;
             standing.since = at.begin;
-            standing.phase = Phase::Pending;
+            standing.phase = MessagePhase::Pending;
         });
     }
 
     /// Spends an attempt: dead if it was the last one.
-    pub(crate) fn spend_attempt(&self, standing: &mut Standing, death: Death) {
+    pub(crate) fn spend_attempt(&self, standing: &mut Belief, death: Death) {
         standing.attempts += 1;
         let spent = self.max_attempts != 0 && standing.attempts >= self.max_attempts;
-        standing.phase = if spent { Phase::Dead(death) } else { Phase::Pending };
+        standing.phase = if spent { MessagePhase::Dead(death) } else { MessagePhase::Pending };
     }
 
     /// All possible standings after its lease ran out or was ended at the instant `over`: it then waits if its queue has
     /// a backoff, a setting that may have changed since `since`.
-    pub(crate) fn after_lapse(&self, over: Span, since: Seq, at: At<'_>) -> Vec<Standing> {
+    pub(crate) fn after_lapse(&self, over: Span, since: Seq, at: At<'_>) -> Vec<Belief> {
         let mut spent = self.standing.clone();
         self.spend_attempt(&mut spent, Death { at: over, since });
-        if spent.phase != Phase::Pending {
+        if spent.phase != MessagePhase::Pending {
             return vec![spent];
         }
         let delays = at.policy.lapse_delays(since, at.end, self.id, spent.attempts);
         let waiting = delays.into_iter().map(|delay| match delay {
-            Some(delay) => Standing { due: later(over, delay), since, ..spent.clone() },
+            Some(delay) => Belief { due: later(over, delay), since, ..spent.clone() },
             None => spent.clone(),
         });
         waiting.collect()
     }
 
     /// The message after its lease ran out at the instant `over`.
-    fn lapsed(&self, over: Span, since: Seq, at: At<'_>) -> Vec<Message> {
+    fn lapsed(&self, over: Span, since: Seq, at: At<'_>) -> Vec<TrackedMessage> {
         let lapsed = |after| {
             let mut lapsed = self.clone();
             lapsed.change_unsynced(at, |standing| *standing = after);
@@ -202,8 +202,8 @@ impl Message {
     }
 
     /// All versions that time may have made of it by then. If `lenient`, an expiry may not show yet, as in a list.
-    pub(crate) fn versions(&self, at: At<'_>, lenient: bool) -> Vec<Message> {
-        let Phase::Leased(lease) = self.standing.phase else {
+    pub(crate) fn versions(&self, at: At<'_>, lenient: bool) -> Vec<TrackedMessage> {
+        let MessagePhase::Leased(lease) = self.standing.phase else {
             return self.clone().settled_by_time(at, lenient);
         };
         let tolerance = at.rules.lease_tolerance_ms;
@@ -220,13 +220,13 @@ impl Message {
     }
 
     /// All versions that the wall clock may have made of it while it is not leased.
-    pub(crate) fn settled_by_time(self, at: At<'_>, lenient: bool) -> Vec<Message> {
+    pub(crate) fn settled_by_time(self, at: At<'_>, lenient: bool) -> Vec<TrackedMessage> {
         self.expired_or_not(at, lenient).into_iter().flat_map(|message| message.kept_or_not(at)).collect()
     }
 
     /// Alive, expired, or either.
-    fn expired_or_not(self, at: At<'_>, lenient: bool) -> Vec<Message> {
-        let (Phase::Pending, Some(expires)) = (self.standing.phase, self.standing.expires) else {
+    fn expired_or_not(self, at: At<'_>, lenient: bool) -> Vec<TrackedMessage> {
+        let (MessagePhase::Pending, Some(expires)) = (self.standing.phase, self.standing.expires) else {
             return vec![self];
         };
         let since = self.standing.since;
@@ -240,8 +240,8 @@ impl Message {
             }
             for drops in fates {
                 let phase = match drops {
-                    true => Phase::Gone(None),
-                    false => Phase::Dead(Death { at: Span::exact(expires), since }),
+                    true => MessagePhase::Gone(None),
+                    false => MessagePhase::Dead(Death { at: Span::exact(expires), since }),
                 };
                 let mut expired = self.clone();
                 expired.change_unsynced(at, |standing| standing.phase = phase);
@@ -255,12 +255,12 @@ impl Message {
     }
 
     /// If it is dead: discarded by its queue's retention, or not.
-    fn kept_or_not(self, at: At<'_>) -> Vec<Message> {
+    fn kept_or_not(self, at: At<'_>) -> Vec<TrackedMessage> {
         let Some(death) = self.death().filter(|death| self.may_be_discarded(*death, at)) else {
             return vec![self];
         };
         let mut discarded = self.clone();
-        discarded.change_unsynced(at, |standing| standing.phase = Phase::Gone(Some(death)));
+        discarded.change_unsynced(at, |standing| standing.phase = MessagePhase::Gone(Some(death)));
         vec![discarded, self]
     }
 
@@ -276,9 +276,9 @@ impl Message {
     /// Whether commands by id may find it: not if it is gone, or dead and past retention.
     pub(crate) fn may_be_found(&self, at: At<'_>) -> bool {
         match self.standing.phase {
-            Phase::Gone(_) => false,
-            Phase::Pending | Phase::Leased(_) => true,
-            Phase::Dead(death) => {
+            MessagePhase::Gone(_) => false,
+            MessagePhase::Pending | MessagePhase::Leased(_) => true,
+            MessagePhase::Dead(death) => {
                 let is_kept = |ttl: Option<i64>| {
                     ttl.is_none_or(|ttl| death.at.hi.saturating_add(ttl) > at.window.wall.lo)
                 };
@@ -290,9 +290,9 @@ impl Message {
     /// Whether commands by id may fail to find it.
     pub(crate) fn may_be_missed(&self, at: At<'_>) -> bool {
         match self.standing.phase {
-            Phase::Gone(_) => true,
-            Phase::Pending | Phase::Leased(_) => false,
-            Phase::Dead(death) => {
+            MessagePhase::Gone(_) => true,
+            MessagePhase::Pending | MessagePhase::Leased(_) => false,
+            MessagePhase::Dead(death) => {
                 let is_over = |ttl: i64| death.at.lo.saturating_add(ttl) <= at.window.wall.hi;
                 at.policy.dead_ttls(at.begin, at.end).flatten().any(is_over)
             }
@@ -301,14 +301,14 @@ impl Message {
 
     /// Revived and due then, with an expiry only if that is later than both the
     /// due instant and now: one version, or both if that is unknown.
-    pub(crate) fn revived(standing: &Standing, due: Span, at: At<'_>) -> Vec<Standing> {
+    pub(crate) fn revived(standing: &Belief, due: Span, at: At<'_>) -> Vec<Belief> {
         let mut kept = standing.clone();
         kept.due = due;
         kept.since = at.begin;
-        kept.phase = Phase::Pending;
+        kept.phase = MessagePhase::Pending;
         kept.attempts = 0;
         let Some(expires) = standing.expires else { return vec![kept] };
-        let dropped = Standing { expires: None, ..kept.clone() };
+        let dropped = Belief { expires: None, ..kept.clone() };
         let wall = at.window.wall;
         match (expires > due.lo.max(wall.lo), expires > due.hi.max(wall.hi)) {
             (_, true) => vec![kept],
@@ -319,10 +319,13 @@ impl Message {
 
     /// All versions that a power loss may have left of it, if everything that ended before `cut` is kept, and everything
     /// that ended after it is gone: the log survives up to some point. What ended at the cut itself may be kept in part.
-    pub(crate) fn after_power_loss(&self, cut: Seq) -> Vec<Message> {
-        let kept =
-            |standing: &Standing| Message { standing: standing.clone(), undo: Vec::new(), ..self.clone() };
-        let mut versions: Vec<Message> =
+    pub(crate) fn after_power_loss(&self, cut: Seq) -> Vec<TrackedMessage> {
+        let kept = |standing: &Belief| TrackedMessage {
+            standing: standing.clone(),
+            undo: Vec::new(),
+            ..self.clone()
+        };
+        let mut versions: Vec<TrackedMessage> =
             self.undo.iter().filter(|(changed, _)| *changed == cut).map(|(_, before)| kept(before)).collect();
         let later = self.undo.iter().find(|(changed, _)| *changed > cut);
         versions.push(kept(later.map_or(&self.standing, |(_, before)| before)));
@@ -330,18 +333,18 @@ impl Message {
     }
 
     /// The message after the store was closed: a bound lease is released without spending an attempt.
-    pub(crate) fn closed(&self) -> Message {
+    pub(crate) fn closed(&self) -> TrackedMessage {
         let mut closed = self.clone();
-        if let Phase::Leased(Lease { bound: true, .. }) = self.standing.phase {
-            closed.change(|standing| standing.phase = Phase::Pending);
+        if let MessagePhase::Leased(Lease { bound: true, .. }) = self.standing.phase {
+            closed.change(|standing| standing.phase = MessagePhase::Pending);
         }
         closed
     }
 
     /// All versions after a process opened the store: a bound lease ends; another one continues for the time left by the
     /// wall clock, and never for longer than it was granted.
-    pub(crate) fn reopened(&self, now: Reading, at: At<'_>) -> Vec<Message> {
-        let Phase::Leased(lease) = self.standing.phase else { return vec![self.clone()] };
+    pub(crate) fn reopened(&self, now: Reading, at: At<'_>) -> Vec<TrackedMessage> {
+        let MessagePhase::Leased(lease) = self.standing.phase else { return vec![self.clone()] };
         if lease.bound {
             let Span { lo, hi } = lease.until_wall;
             let ran_out = (lo <= now.wall).then(|| Span { lo, hi: hi.min(now.wall) });
@@ -353,7 +356,7 @@ impl Message {
         let until = Span { lo: left(lease.until_wall.lo), hi: left(lease.until_wall.hi) };
         let mut reopened = self.clone();
         // The process that was to process the unreadable message is gone.
-        reopened.standing.phase = Phase::Leased(Lease { until, unread: false, ..lease });
+        reopened.standing.phase = MessagePhase::Leased(Lease { until, unread: false, ..lease });
         vec![reopened]
     }
 }

@@ -34,22 +34,22 @@ mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
+pub(crate) use ask::{Address, GroupId, Member, StoreAnswer, StoreCall};
 pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
-    Action, Attempt, Changed, Delivered, Due, Ended, Found, Move, OnConflict, PutHeard, Raised, SettleHeard,
-    Shown, Sight, Spec, Sweep, TakenById, Target, Terms,
+    Action, Attempt, Changed, Delivered, Due, Ended, FoundMessage, GroupTarget, OnConflict, PutHeard, Raised,
+    RescheduleTo, SettleHeard, ShownMessage, Sight, Spec, Sweep, TakenById, Terms,
 };
 pub(crate) use policy::{DEAD_MAX, DEAD_TTL, ON_EXPIRY};
 pub(crate) use register::{PAUSED, paused_until};
-pub(crate) use violation::{Kind, Violation};
+pub(crate) use violation::{Violation, ViolationKind};
 pub(crate) use window::{Reading, Rules, Seq};
 
-use group::What;
+use group::GroupEvent;
 use hear::Heard;
 use policy::Policy;
 use register::Access;
-use track::{Settled, Track};
+use track::{SettledSince, Track};
 use window::Window;
 
 /// The setting that takes have to respect.
@@ -60,7 +60,7 @@ pub(crate) type Op = u64;
 
 /// The counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct OracleCounts {
     /// Commands with an effect that was acknowledged.
     pub(crate) acknowledged: u64,
     /// Commands whose outcome is unknown.
@@ -79,10 +79,10 @@ pub(crate) struct Oracle {
     /// What is known of the store's environment.
     pub(crate) rules: Rules,
     seq: Seq,
-    open: BTreeMap<Op, (Ask, Seq, Reading)>,
+    open: BTreeMap<Op, (StoreCall, Seq, Reading)>,
     /// Commands under way that may touch any group of a queue.
     wide: BTreeMap<u32, BTreeMap<Op, Seq>>,
-    groups: BTreeMap<GroupId, Track<What>>,
+    groups: BTreeMap<GroupId, Track<GroupEvent>>,
     settings: BTreeMap<(u32, &'static str), Track<Access>>,
     /// By queue: the possible values of its settings, and when.
     policies: BTreeMap<u32, Policy>,
@@ -108,7 +108,7 @@ pub(crate) struct Oracle {
     crashes: u64,
     /// The begin of the latest command whose answer proves that everything before it is synced.
     durable: Seq,
-    counts: Counts,
+    counts: OracleCounts,
     violations: Vec<Violation>,
 }
 
@@ -137,13 +137,13 @@ impl Oracle {
             handed_out: BTreeMap::new(),
             crashes: 0,
             durable: 0,
-            counts: Counts::default(),
+            counts: OracleCounts::default(),
             violations: Vec::new(),
         }
     }
 
     /// Begins a command. Must be called before any of it can reach the store.
-    pub(crate) fn begin(&mut self, ask: Ask, now: Reading) -> Op {
+    pub(crate) fn begin(&mut self, ask: StoreCall, now: Reading) -> Op {
         let begin = self.tick();
         let op = begin;
         for queue in ask.wide_queues() {
@@ -152,17 +152,17 @@ impl Oracle {
         if let Some(group) = ask.narrow_group() {
             self.groups.entry(group).or_insert_with(Track::new).begin(op, begin);
         }
-        if let Ask::Put(_, spec) = &ask {
+        if let StoreCall::Put(_, spec) = &ask {
             self.numbers.entry(spec.no).or_insert(self.highest_number);
         }
-        if let Ask::Configure { queue, setting, .. } = &ask {
+        if let StoreCall::Configure { queue, setting, .. } = &ask {
             self.settings.entry((*queue, setting)).or_insert_with(Track::new).begin(op, begin);
         }
         match &ask {
-            Ask::Configure { queue, setting, value } => {
+            StoreCall::Configure { queue, setting, value } => {
                 self.policies.entry(*queue).or_default().begin(op, begin, setting, value.clone());
             }
-            Ask::Sweep { queue, sweep: Sweep::DeleteQueue } => {
+            StoreCall::Sweep { queue, sweep: Sweep::DeleteQueue } => {
                 self.policies.entry(*queue).or_default().begin_reset(op, begin);
             }
             _ => {}
@@ -197,7 +197,7 @@ impl Oracle {
     }
 
     /// Ends a command with its answer. Must be called after the answer was read.
-    pub(crate) fn end(&mut self, op: Op, answer: Answer, now: Reading) {
+    pub(crate) fn end(&mut self, op: Op, answer: StoreAnswer, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.counts.acknowledged += u64::from(answer.promises());
@@ -216,12 +216,12 @@ impl Oracle {
         let heard = self.heard(begin, from, now);
         self.counts.unknown += u64::from(!matches!(
             ask,
-            Ask::Get(..)
-                | Ask::Mismatch { .. }
-                | Ask::ListAll { .. }
-                | Ask::Look { .. }
-                | Ask::ReadSettings { .. }
-                | Ask::Unread { .. }
+            StoreCall::Get(..)
+                | StoreCall::Mismatch { .. }
+                | StoreCall::ListAll { .. }
+                | StoreCall::Look { .. }
+                | StoreCall::ReadSettings { .. }
+                | StoreCall::Unread { .. }
         ));
         self.over(op, &ask);
         self.written(op, &ask, heard.end, None);
@@ -234,10 +234,10 @@ impl Oracle {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.over(op, &ask);
-        let Ask::Take { queues, terms } = ask else { panic!("{ask:?} hands nothing out") };
+        let StoreCall::Take { queues, terms } = ask else { panic!("{ask:?} hands nothing out") };
         for queue in queues {
-            self.all_of(queue, heard, |_| What::LostTake(terms));
-            self.all_of(queue, heard, |_| What::GaveBack);
+            self.all_of(queue, heard, |_| GroupEvent::LostTake(terms));
+            self.all_of(queue, heard, |_| GroupEvent::GaveBack);
         }
         self.settle();
     }
@@ -245,12 +245,12 @@ impl Oracle {
     /// No command is under way, and the store has noticed that the callers of all abandoned takes are gone: nothing that
     /// they had leased is leased any more.
     pub(crate) fn all_gave_back(&mut self, now: Reading) {
-        self.everywhere(now, |_| What::AllGaveBack);
+        self.everywhere(now, |_| GroupEvent::AllGaveBack);
     }
 
     /// Whether a command under way is a bulk operation.
     pub(crate) fn is_sweep(&self, op: Op) -> bool {
-        self.open.get(&op).is_some_and(|(ask, ..)| matches!(ask, Ask::Sweep { .. }))
+        self.open.get(&op).is_some_and(|(ask, ..)| matches!(ask, StoreCall::Sweep { .. }))
     }
 
     /// The store has processed the messages that a take could not read, and so did not deliver.
@@ -258,9 +258,9 @@ impl Oracle {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.over(op, &ask);
-        let Ask::Unread { queues, due, attempt } = ask else { panic!("{ask:?} reads nothing") };
+        let StoreCall::Unread { queues, due, attempt } = ask else { panic!("{ask:?} reads nothing") };
         for queue in queues {
-            self.all_of(queue, heard, |_| What::SentBack { due, attempt, heard: true });
+            self.all_of(queue, heard, |_| GroupEvent::SentBack { due, attempt, heard: true });
         }
         self.settle();
     }
@@ -292,23 +292,23 @@ impl Oracle {
     pub(crate) fn power_failed(&mut self, now: Reading) {
         self.crashes += 1;
         let durable = self.durable;
-        self.everywhere(now, |_| What::PowerLoss { durable });
+        self.everywhere(now, |_| GroupEvent::PowerLoss { durable });
     }
 
     /// Records that the store was closed in order, so that everything was synced. No command may be under way.
     pub(crate) fn closed(&mut self, now: Reading) {
-        self.everywhere(now, |_| What::Closed);
+        self.everywhere(now, |_| GroupEvent::Closed);
         self.durable = self.seq;
     }
 
     /// Records a failed attempt to open the store.
     pub(crate) fn tried_to_open(&mut self, now: Reading) {
-        self.everywhere(now, |_| What::TriedToOpen(now));
+        self.everywhere(now, |_| GroupEvent::TriedToOpen(now));
     }
 
     /// Records that the store was opened again.
     pub(crate) fn reopened(&mut self, now: Reading) {
-        self.everywhere(now, |_| What::Reopened(now));
+        self.everywhere(now, |_| GroupEvent::Reopened(now));
     }
 
     /// Records that a command has no answer yet, although the store would have answered if it had had an effect.
@@ -329,7 +329,7 @@ impl Oracle {
     }
 
     /// The counters so far.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> OracleCounts {
         self.counts
     }
 
@@ -339,7 +339,7 @@ impl Oracle {
     }
 
     /// Records a violation that a driver detected by itself.
-    pub(crate) fn accuse(&mut self, kind: Kind, text: String) {
+    pub(crate) fn accuse(&mut self, kind: ViolationKind, text: String) {
         self.violations.push(Violation { kind, text });
     }
 
@@ -366,7 +366,7 @@ impl Oracle {
     }
 
     /// Removes a command from those under way.
-    fn over(&mut self, op: Op, ask: &Ask) {
+    fn over(&mut self, op: Op, ask: &StoreCall) {
         for queue in ask.wide_queues() {
             self.wide.get_mut(&queue).expect("entered at its begin").remove(&op);
         }
@@ -374,24 +374,26 @@ impl Oracle {
             self.groups.get_mut(&group).expect("entered at its begin").end(op);
             self.waiting.insert(group);
         }
-        if let Ask::Configure { queue, setting, .. } = ask {
+        if let StoreCall::Configure { queue, setting, .. } = ask {
             self.settings.get_mut(&(*queue, setting)).expect("entered at its begin").end(op);
         }
     }
 
     /// Ends a command that may have changed settings.
-    fn written(&mut self, op: Op, ask: &Ask, end: Seq, answer: Option<&Answer>) {
-        let (Ask::Configure { queue, .. } | Ask::Sweep { queue, sweep: Sweep::DeleteQueue }) = ask else {
+    fn written(&mut self, op: Op, ask: &StoreCall, end: Seq, answer: Option<&StoreAnswer>) {
+        let (StoreCall::Configure { queue, .. } | StoreCall::Sweep { queue, sweep: Sweep::DeleteQueue }) =
+            ask
+        else {
             return;
         };
         let policy = self.policies.entry(*queue).or_default();
         match answer {
-            Some(Answer::Refused) => policy.refused(op),
+            Some(StoreAnswer::Refused) => policy.refused(op),
             answer => policy.end(op, end, self.latest_wall, answer.is_some()),
         }
     }
 
-    fn push(&mut self, group: GroupId, heard: Heard, what: What) {
+    fn push(&mut self, group: GroupId, heard: Heard, what: GroupEvent) {
         if let Some(no) = what.may_meet_dead() {
             self.may_have_died(group, no);
         }
@@ -405,14 +407,14 @@ impl Oracle {
         self.waiting_settings.insert(register);
     }
 
-    fn all_of(&mut self, queue: u32, heard: Heard, what: impl Fn(GroupId) -> What) {
+    fn all_of(&mut self, queue: u32, heard: Heard, what: impl Fn(GroupId) -> GroupEvent) {
         for (group, track) in self.groups.range_mut(of_queue(queue)) {
             track.push(heard.deed(what(*group)));
             self.waiting.insert(*group);
         }
     }
 
-    fn everywhere(&mut self, now: Reading, what: impl Fn(GroupId) -> What) {
+    fn everywhere(&mut self, now: Reading, what: impl Fn(GroupId) -> GroupEvent) {
         assert!(self.open.is_empty(), "a crash ends every command");
         let at = self.tick();
         let heard = Heard { begin: at, end: at, window: Window::between(now, now) };
@@ -432,8 +434,8 @@ impl Oracle {
             let policy = self.policies.entry(group.queue).or_default();
             let Some(track) = self.groups.get_mut(&group) else { continue };
             match track.settle(horizon, &self.rules, policy) {
-                Settled::Fine => {}
-                Settled::Contradicted((end, deeds)) => {
+                SettledSince::Fine => {}
+                SettledSince::Contradicted((end, deeds)) => {
                     let kind = violation::diagnose(&deeds, &end, &self.rules, policy);
                     let text = format!(
                         "nothing explains what was heard of {group:?}, known to be {:?}:{}",
@@ -442,7 +444,7 @@ impl Oracle {
                     );
                     self.violations.push(Violation { kind, text });
                 }
-                Settled::GivenUp => self.counts.given_up += 1,
+                SettledSince::GivenUp => self.counts.given_up += 1,
             }
             if track.waiting() > 0 {
                 self.waiting.insert(group);
@@ -452,13 +454,13 @@ impl Oracle {
             track.states =
                 std::mem::take(&mut track.states).into_iter().map(|state| state.pruned(durable)).collect();
             for no in self.forgotten.remove(&group).unwrap_or_default() {
-                let forget = |mut state: group::State| {
+                let forget = |mut state: group::GroupState| {
                     state.answered.remove(&no);
                     state
                 };
                 track.states = std::mem::take(&mut track.states).into_iter().map(forget).collect();
             }
-            let is_empty = track.states.iter().all(|state| *state == group::State::default());
+            let is_empty = track.states.iter().all(|state| *state == group::GroupState::default());
             if is_empty && !track.is_broken() && !self.pinned.contains_key(&group) {
                 self.groups.remove(&group);
             }
@@ -468,16 +470,16 @@ impl Oracle {
             let policy = self.policies.entry(register.0).or_default();
             let Some(track) = self.settings.get_mut(&register) else { continue };
             match track.settle(horizon, &self.rules, policy) {
-                Settled::Fine => {}
-                Settled::Contradicted((end, _)) => {
+                SettledSince::Fine => {}
+                SettledSince::Contradicted((end, _)) => {
                     let text = format!(
                         "nothing explains setting {register:?}, known to be {:?}:{}",
                         end.state,
                         track.report()
                     );
-                    self.violations.push(Violation { kind: Kind::Setting, text });
+                    self.violations.push(Violation { kind: ViolationKind::Setting, text });
                 }
-                Settled::GivenUp => self.counts.given_up += 1,
+                SettledSince::GivenUp => self.counts.given_up += 1,
             }
             if track.waiting() > 0 {
                 self.waiting_settings.insert(register);
@@ -492,9 +494,9 @@ impl Oracle {
 }
 
 /// The messages that a group may contain.
-fn known_of(track: &Track<What>) -> BTreeSet<u64> {
+fn known_of(track: &Track<GroupEvent>) -> BTreeSet<u64> {
     let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
-    known.chain(track.unexplained().filter_map(What::tells_of)).collect()
+    known.chain(track.unexplained().filter_map(GroupEvent::tells_of)).collect()
 }
 
 fn of_queue(queue: u32) -> std::ops::Range<GroupId> {

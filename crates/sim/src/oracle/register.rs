@@ -24,7 +24,7 @@ pub(crate) fn paused_until(end: i64) -> String {
 
 /// A possible value of a setting, and since when. The default holds from the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Written {
+pub(crate) struct WrittenValue {
     pub(crate) value: Option<String>,
     /// The begin of the command that wrote it.
     since: Seq,
@@ -32,7 +32,7 @@ pub(crate) struct Written {
 
 /// Whether messages are delivered under a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Running {
+pub(crate) enum RunningWrite {
     No,
     /// Its end has passed, but the clock was stepped back since, or the store may not have checked it in time.
     Perhaps,
@@ -40,25 +40,27 @@ pub(crate) enum Running {
 }
 
 impl Effect for Access {
-    type State = Written;
+    type State = WrittenValue;
 
-    fn after(&self, state: &Written, at: At<'_>) -> Vec<Written> {
-        let written = |value: &Option<String>| Written { value: value.clone(), since: at.begin };
+    fn after(&self, state: &WrittenValue, at: At<'_>) -> Vec<WrittenValue> {
+        let written = |value: &Option<String>| WrittenValue { value: value.clone(), since: at.begin };
         let running = state.running(at);
         match self {
             Access::Write { value, heard: true } => vec![written(value)],
             Access::Write { value, heard: false } => vec![state.clone(), written(value)],
             // A pause that has ended is not shown as a setting any more.
-            Access::Read { value: None } if state.ends() && running != Running::No => vec![state.clone()],
-            Access::Read { value: Some(_) } if state.ends() && running == Running::Yes => Vec::new(),
+            Access::Read { value: None } if state.ends() && running != RunningWrite::No => {
+                vec![state.clone()]
+            }
+            Access::Read { value: Some(_) } if state.ends() && running == RunningWrite::Yes => Vec::new(),
             Access::Read { value } if *value == state.value => vec![state.clone()],
-            Access::HandedOut if running != Running::No => vec![state.clone()],
+            Access::HandedOut if running != RunningWrite::No => vec![state.clone()],
             Access::Read { .. } | Access::HandedOut => Vec::new(),
         }
     }
 }
 
-impl Written {
+impl WrittenValue {
     /// The instant at which it ends, if it is a pause with an end.
     fn end(&self) -> Option<i64> {
         self.value.as_deref()?.strip_prefix("until ")?.parse().ok()
@@ -69,13 +71,13 @@ impl Written {
     }
 
     /// Whether messages are delivered, if this is the setting `pause`.
-    pub(crate) fn running(&self, at: At<'_>) -> Running {
+    pub(crate) fn running(&self, at: At<'_>) -> RunningWrite {
         match self.end() {
-            None if self.value.is_none() => Running::Yes,
-            None => Running::No,
-            Some(end) if end <= at.window.wall.lo => Running::Yes,
-            Some(end) if end <= at.rules.peak(self.since, at.end, &at.window) => Running::Perhaps,
-            Some(_) => Running::No,
+            None if self.value.is_none() => RunningWrite::Yes,
+            None => RunningWrite::No,
+            Some(end) if end <= at.window.wall.lo => RunningWrite::Yes,
+            Some(end) if end <= at.rules.peak(self.since, at.end, &at.window) => RunningWrite::Perhaps,
+            Some(_) => RunningWrite::No,
         }
     }
 }

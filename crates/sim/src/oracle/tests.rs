@@ -39,23 +39,23 @@ impl Story {
         self
     }
 
-    fn begin(&mut self, ask: Ask) -> Op {
+    fn begin(&mut self, ask: StoreCall) -> Op {
         let now = self.reading();
         self.oracle.begin(ask, now)
     }
 
-    fn end(&mut self, op: Op, answer: Answer) {
+    fn end(&mut self, op: Op, answer: StoreAnswer) {
         let now = self.reading();
         self.oracle.end(op, answer, now);
     }
 
-    fn said(mut self, ask: Ask, answer: Answer) -> Story {
+    fn said(mut self, ask: StoreCall, answer: StoreAnswer) -> Story {
         let op = self.begin(ask);
         self.end(op, answer);
         self
     }
 
-    fn lost(mut self, ask: Ask) -> Story {
+    fn lost(mut self, ask: StoreCall) -> Story {
         let op = self.begin(ask);
         let now = self.reading();
         self.oracle.lose(op, now);
@@ -63,7 +63,10 @@ impl Story {
     }
 
     fn put(self, due: i64) -> Story {
-        self.said(Ask::Put(MESSAGE.group(), spec(1, due)), Answer::Put(PutHeard::Created { id: ID, due }))
+        self.said(
+            StoreCall::Put(MESSAGE.group(), spec(1, due)),
+            StoreAnswer::Put(PutHeard::Created { id: ID, due }),
+        )
     }
 
     fn delivery(&self, due: i64, attempt: u32, token: u128) -> Delivered {
@@ -84,15 +87,15 @@ impl Story {
 
     fn taken(self, due: i64, attempt: u32, token: u128) -> Story {
         let delivered = self.delivery(due, attempt, token);
-        self.said(take(), Answer::Took(vec![(MESSAGE, delivered)]))
+        self.said(take(), StoreAnswer::Took(vec![(MESSAGE, delivered)]))
     }
 
     fn settled(self, token: u128, action: Action, heard: SettleHeard) -> Story {
-        self.said(Ask::Settle { message: MESSAGE, token, action }, Answer::Settled(heard))
+        self.said(StoreCall::Settle { message: MESSAGE, token, action }, StoreAnswer::Settled(heard))
     }
 
     fn cancelled(self, heard: Changed) -> Story {
-        self.said(Ask::Cancel(MESSAGE.group(), Target::Message(1)), Answer::Cancelled(heard))
+        self.said(StoreCall::Cancel(MESSAGE.group(), GroupTarget::Message(1)), StoreAnswer::Cancelled(heard))
     }
 
     fn killed(mut self) -> Story {
@@ -100,7 +103,7 @@ impl Story {
         self
     }
 
-    fn sight(&self, due: i64, attempt: u32, shown: Shown) -> Answer {
+    fn sight(&self, due: i64, attempt: u32, shown: ShownMessage) -> StoreAnswer {
         let sight = Sight {
             no: 1,
             id: ID,
@@ -112,16 +115,16 @@ impl Story {
             holder: None,
             shown,
         };
-        Answer::Listed(vec![(MESSAGE, sight)])
+        StoreAnswer::Listed(vec![(MESSAGE, sight)])
     }
 
-    fn listed(self, due: i64, attempt: u32, shown: Shown) -> Story {
+    fn listed(self, due: i64, attempt: u32, shown: ShownMessage) -> Story {
         let answer = self.sight(due, attempt, shown);
-        self.said(Ask::ListAll { queue: 1 }, answer)
+        self.said(StoreCall::ListAll { queue: 1 }, answer)
     }
 
     fn nothing_listed(self) -> Story {
-        self.said(Ask::ListAll { queue: 1 }, Answer::Listed(Vec::new()))
+        self.said(StoreCall::ListAll { queue: 1 }, StoreAnswer::Listed(Vec::new()))
     }
 
     #[track_caller]
@@ -131,14 +134,15 @@ impl Story {
     }
 
     #[track_caller]
-    fn lie(&self, kind: Kind) {
-        let kinds: Vec<Kind> = self.oracle.violations().iter().map(|violation| violation.kind).collect();
+    fn lie(&self, kind: ViolationKind) {
+        let kinds: Vec<ViolationKind> =
+            self.oracle.violations().iter().map(|violation| violation.kind).collect();
         assert_eq!(kinds, [kind], "{:?}", self.oracle.violations());
     }
 }
 
-fn take() -> Ask {
-    Ask::Take { queues: vec![1], terms: TERMS }
+fn take() -> StoreCall {
+    StoreCall::Take { queues: vec![1], terms: TERMS }
 }
 
 fn ack(story: Story, token: u128) -> Story {
@@ -147,13 +151,13 @@ fn ack(story: Story, token: u128) -> Story {
 
 #[test]
 fn an_honest_life_passes_and_leaves_nothing_behind() {
-    let story = story().put(2_000).listed(2_000, 0, Shown::Scheduled).at(2_000).taken(2_000, 1, 7);
+    let story = story().put(2_000).listed(2_000, 0, ShownMessage::Scheduled).at(2_000).taken(2_000, 1, 7);
     let retry = Action::Retry { due: Due::After(50), priority: Some(4) };
     let story = story.settled(7, retry, SettleHeard::Scheduled(2_050)).at(2_050);
     story.honest();
     let mut delivered = story.delivery(2_050, 2, 8);
     delivered.priority = 4;
-    let story = story.said(take(), Answer::Took(vec![(MESSAGE, delivered)]));
+    let story = story.said(take(), StoreAnswer::Took(vec![(MESSAGE, delivered)]));
     let story = ack(story, 8).nothing_listed();
     story.honest();
     assert_eq!(story.oracle.len(), 0);
@@ -162,15 +166,15 @@ fn an_honest_life_passes_and_leaves_nothing_behind() {
 
 #[test]
 fn a_lost_put_is_reported() {
-    story().put(2_000).killed().nothing_listed().lie(Kind::Lost);
-    story().put(2_000).cancelled(Changed::NotFound).lie(Kind::Lost);
+    story().put(2_000).killed().nothing_listed().lie(ViolationKind::Lost);
+    story().put(2_000).cancelled(Changed::NotFound).lie(ViolationKind::Lost);
 }
 
 #[test]
 fn a_resurrected_ack_is_reported() {
     let acked = || ack(story().put(1_000).taken(1_000, 1, 7), 7).killed();
-    acked().listed(1_000, 1, Shown::Ready).lie(Kind::Resurrected);
-    acked().taken(1_000, 2, 8).lie(Kind::Resurrected);
+    acked().listed(1_000, 1, ShownMessage::Ready).lie(ViolationKind::Resurrected);
+    acked().taken(1_000, 2, 8).lie(ViolationKind::Resurrected);
 }
 
 #[test]
@@ -181,45 +185,48 @@ fn a_resurrected_cancel_is_reported() {
         .killed()
         .at(2_000)
         .taken(2_000, 1, 7)
-        .lie(Kind::Resurrected);
+        .lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn an_early_delivery_is_reported() {
-    story().put(2_000).at(1_999).taken(2_000, 1, 7).lie(Kind::Early);
+    story().put(2_000).at(1_999).taken(2_000, 1, 7).lie(ViolationKind::Early);
     story().put(2_000).at(2_000).taken(2_000, 1, 7).honest();
 }
 
 #[test]
 fn an_early_delivery_after_a_reschedule_is_reported() {
     let moved = |story: Story| {
-        let ask = Ask::Reschedule(MESSAGE.group(), Target::Message(1), Due::At(5_000));
-        story.said(ask, Answer::Rescheduled(Move::Moved { id: ID, due: 5_000 }))
+        let ask = StoreCall::Reschedule(MESSAGE.group(), GroupTarget::Message(1), Due::At(5_000));
+        story.said(ask, StoreAnswer::Rescheduled(RescheduleTo::Moved { id: ID, due: 5_000 }))
     };
-    moved(story().put(2_000)).at(3_000).taken(5_000, 1, 7).lie(Kind::Early);
+    moved(story().put(2_000)).at(3_000).taken(5_000, 1, 7).lie(ViolationKind::Early);
     // A lost reschedule shows as a message with its old due instant.
-    moved(story().put(2_000)).killed().listed(2_000, 0, Shown::Scheduled).lie(Kind::Contradiction);
+    moved(story().put(2_000))
+        .killed()
+        .listed(2_000, 0, ShownMessage::Scheduled)
+        .lie(ViolationKind::Contradiction);
 }
 
 #[test]
 fn two_receipts_are_reported() {
     let held = || story().put(1_000).taken(1_000, 1, 7);
-    held().at(1_099).taken(1_000, 2, 8).lie(Kind::TwoReceipts);
+    held().at(1_099).taken(1_000, 2, 8).lie(ViolationKind::TwoReceipts);
     held().at(1_100).taken(1_000, 2, 8).honest();
-    held().killed().at(1_050).listed(1_000, 0, Shown::Ready).lie(Kind::Contradiction);
+    held().killed().at(1_050).listed(1_000, 0, ShownMessage::Ready).lie(ViolationKind::Contradiction);
 }
 
 #[test]
 fn a_token_issued_twice_is_reported() {
-    story().put(1_000).taken(1_000, 1, 7).at(1_100).taken(1_000, 2, 7).lie(Kind::TokenReused);
+    story().put(1_000).taken(1_000, 1, 7).at(1_100).taken(1_000, 2, 7).lie(ViolationKind::TokenReused);
 }
 
 #[test]
 fn a_lease_that_a_kill_took_away_is_reported() {
     let held = || story().put(1_000).taken(1_000, 1, 7).killed().at(1_050);
-    held().settled(7, Action::Ack, SettleHeard::LeaseLost).lie(Kind::LeaseLost);
-    held().listed(1_000, 1, Shown::Leased(1_100)).honest();
-    held().listed(1_000, 1, Shown::Leased(1_090)).lie(Kind::Contradiction);
+    held().settled(7, Action::Ack, SettleHeard::LeaseLost).lie(ViolationKind::LeaseLost);
+    held().listed(1_000, 1, ShownMessage::Leased(1_100)).honest();
+    held().listed(1_000, 1, ShownMessage::Leased(1_090)).lie(ViolationKind::Contradiction);
     ack(held(), 7).honest();
     held().at(1_100).settled(7, Action::Ack, SettleHeard::LeaseLost).honest();
 }
@@ -237,8 +244,8 @@ fn an_attempt_that_was_forgotten_is_reported() {
     };
     let twice = retried();
     let delivered = Delivered { lapses: 0, ..twice.delivery(1_010, 2, 8) };
-    twice.said(take(), Answer::Took(vec![(MESSAGE, delivered)])).honest();
-    retried().taken(1_010, 1, 8).lie(Kind::Contradiction);
+    twice.said(take(), StoreAnswer::Took(vec![(MESSAGE, delivered)])).honest();
+    retried().taken(1_010, 1, 8).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -253,31 +260,32 @@ fn a_message_is_dead_when_its_attempts_are_spent_and_only_then() {
             .taken(1_000, 3, 9)
             .at(1_300)
     };
-    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_300)).honest();
-    lapsed_thrice().listed(1_000, 3, Shown::Dead(1_299)).lie(Kind::Contradiction);
-    lapsed_thrice().taken(1_000, 4, 10).lie(Kind::Resurrected);
+    lapsed_thrice().listed(1_000, 3, ShownMessage::Dead(1_300)).honest();
+    lapsed_thrice().listed(1_000, 3, ShownMessage::Dead(1_299)).lie(ViolationKind::Contradiction);
+    lapsed_thrice().taken(1_000, 4, 10).lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn an_unknown_put_may_be_either_but_not_both() {
-    let unknown = || story().lost(Ask::Put(MESSAGE.group(), spec(1, 2_000))).killed();
+    let unknown = || story().lost(StoreCall::Put(MESSAGE.group(), spec(1, 2_000))).killed();
     unknown().nothing_listed().honest();
-    unknown().listed(2_000, 0, Shown::Scheduled).honest();
-    unknown().listed(2_000, 0, Shown::Scheduled).nothing_listed().lie(Kind::Lost);
-    unknown().nothing_listed().listed(2_000, 0, Shown::Scheduled).lie(Kind::Resurrected);
+    unknown().listed(2_000, 0, ShownMessage::Scheduled).honest();
+    unknown().listed(2_000, 0, ShownMessage::Scheduled).nothing_listed().lie(ViolationKind::Lost);
+    unknown().nothing_listed().listed(2_000, 0, ShownMessage::Scheduled).lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn an_unknown_ack_may_be_either_and_a_lost_take_holds_its_message_for_a_while() {
-    let unknown =
-        |story: Story| story.lost(Ask::Settle { message: MESSAGE, token: 7, action: Action::Ack }).killed();
+    let unknown = |story: Story| {
+        story.lost(StoreCall::Settle { message: MESSAGE, token: 7, action: Action::Ack }).killed()
+    };
     let held = || story().put(1_000).taken(1_000, 1, 7);
     unknown(held()).nothing_listed().honest();
     unknown(held()).at(1_100).taken(1_000, 2, 8).honest();
     let lost = || story().put(1_000).lost(take()).killed();
     lost().taken(1_000, 1, 7).honest();
     lost().at(1_100).taken(1_000, 2, 7).honest();
-    lost().at(1_099).taken(1_000, 2, 7).lie(Kind::Contradiction);
+    lost().at(1_099).taken(1_000, 2, 7).lie(ViolationKind::Contradiction);
     assert_eq!(lost().at(1_100).taken(1_000, 2, 7).oracle.counts().redelivered, 1);
 }
 
@@ -286,21 +294,21 @@ fn what_overlaps_may_have_come_in_either_order() {
     let race = |heard: Changed| {
         let mut story = story().put(1_000);
         let taking = story.begin(take());
-        let cancelling = story.begin(Ask::Cancel(MESSAGE.group(), Target::Message(1)));
-        story.end(cancelling, Answer::Cancelled(heard));
+        let cancelling = story.begin(StoreCall::Cancel(MESSAGE.group(), GroupTarget::Message(1)));
+        story.end(cancelling, StoreAnswer::Cancelled(heard));
         let delivered = story.delivery(1_000, 1, 7);
-        story.end(taking, Answer::Took(vec![(MESSAGE, delivered)]));
+        story.end(taking, StoreAnswer::Took(vec![(MESSAGE, delivered)]));
         story
     };
     race(Changed::Leased).honest();
-    race(Changed::Cancelled(ID)).lie(Kind::Resurrected);
+    race(Changed::Cancelled(ID)).lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
     let spec = Spec { token: true, ..spec(1, 2_000) };
-    let ask = || Ask::Put(MESSAGE.group(), spec);
-    let created = |id| Answer::Put(PutHeard::Created { id, due: 2_000 });
+    let ask = || StoreCall::Put(MESSAGE.group(), spec);
+    let created = |id| StoreAnswer::Put(PutHeard::Created { id, due: 2_000 });
     let mut pinned = story();
     pinned.oracle.pin(MESSAGE.group());
     let story = pinned.said(ask(), created(ID)).cancelled(Changed::Cancelled(ID)).said(ask(), created(ID));
@@ -315,7 +323,7 @@ fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
     let story = pinned.lost(ask()).said(ask(), created(ID));
     story.honest();
     // The same token, but a second message.
-    story.said(ask(), created(ID + 1)).lie(Kind::Contradiction);
+    story.said(ask(), created(ID + 1)).lie(ViolationKind::Contradiction);
 }
 
 fn keyed(no: u64) -> Address {
@@ -324,7 +332,7 @@ fn keyed(no: u64) -> Address {
 
 fn keyed_put(story: Story, no: u64, on_conflict: OnConflict, heard: PutHeard) -> Story {
     let spec = Spec { keyed: true, on_conflict, ..spec(no, 2_000) };
-    story.said(Ask::Put(keyed(no).group(), spec), Answer::Put(heard))
+    story.said(StoreCall::Put(keyed(no).group(), spec), StoreAnswer::Put(heard))
 }
 
 #[test]
@@ -332,16 +340,19 @@ fn a_key_has_one_owner() {
     let first = || keyed_put(story(), 1, OnConflict::Reject, PutHeard::Created { id: 1, due: 2_000 });
     keyed_put(first(), 2, OnConflict::Reject, PutHeard::KeyTaken { id: 1 }).honest();
     keyed_put(first(), 2, OnConflict::Reject, PutHeard::Created { id: 2, due: 2_000 })
-        .lie(Kind::Contradiction);
+        .lie(ViolationKind::Contradiction);
     keyed_put(first(), 2, OnConflict::Keep, PutHeard::Kept { id: 1, due: 2_000 }).honest();
     let replaced =
         || keyed_put(first(), 2, OnConflict::Replace, PutHeard::Replaced { id: 2, due: 2_000, old: 1 });
     let cancel = |story: Story, id| {
-        story.said(Ask::Cancel(keyed(1).group(), Target::Key), Answer::Cancelled(Changed::Cancelled(id)))
+        story.said(
+            StoreCall::Cancel(keyed(1).group(), GroupTarget::Key),
+            StoreAnswer::Cancelled(Changed::Cancelled(id)),
+        )
     };
     cancel(replaced(), 2).honest();
-    cancel(replaced(), 1).lie(Kind::Contradiction);
-    let get = Ask::Get(keyed(1).group(), Target::Message(1), false);
+    cancel(replaced(), 1).lie(ViolationKind::Contradiction);
+    let get = StoreCall::Get(keyed(1).group(), GroupTarget::Message(1), false);
     let sight = Sight {
         no: 1,
         id: 1,
@@ -351,71 +362,71 @@ fn a_key_has_one_owner() {
         takes: 0,
         keyed: true,
         holder: None,
-        shown: Shown::Scheduled,
+        shown: ShownMessage::Scheduled,
     };
-    replaced().said(get, Answer::Got(Found::Message(sight))).lie(Kind::Resurrected);
+    replaced().said(get, StoreAnswer::Got(FoundMessage::Message(sight))).lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn an_id_or_a_number_used_twice_is_reported() {
     let second = Address { queue: 1, key: None, no: 2 };
     let put = |story: Story, id| {
-        let answer = Answer::Put(PutHeard::Created { id, due: 2_000 });
-        story.said(Ask::Put(second.group(), spec(2, 2_000)), answer)
+        let answer = StoreAnswer::Put(PutHeard::Created { id, due: 2_000 });
+        story.said(StoreCall::Put(second.group(), spec(2, 2_000)), answer)
     };
-    put(story().put(2_000), ID).lie(Kind::IdReused);
+    put(story().put(2_000), ID).lie(ViolationKind::IdReused);
     let mut story = story().put(2_000);
     story.oracle.numbered(1, 10);
     let mut story = put(story, ID + 1);
     story.oracle.numbered(2, 10);
-    story.lie(Kind::IdReused);
+    story.lie(ViolationKind::IdReused);
 }
 
 #[test]
 fn a_take_out_of_order_is_reported() {
     let second = Address { queue: 1, key: None, no: 2 };
-    let answer = Answer::Put(PutHeard::Created { id: 2, due: 900 });
-    let story = story().put(1_000).said(Ask::Put(second.group(), spec(2, 900)), answer);
+    let answer = StoreAnswer::Put(PutHeard::Created { id: 2, due: 900 });
+    let story = story().put(1_000).said(StoreCall::Put(second.group(), spec(2, 900)), answer);
     let one = story.delivery(1_000, 1, 7);
     let two = Delivered { no: 2, id: 2, due: 900, token: 8, ..one.clone() };
-    story.said(take(), Answer::Took(vec![(MESSAGE, one), (second, two)])).lie(Kind::OutOfOrder);
+    story.said(take(), StoreAnswer::Took(vec![(MESSAGE, one), (second, two)])).lie(ViolationKind::OutOfOrder);
 }
 
 #[test]
 fn a_setting_that_was_forgotten_and_a_pause_that_does_not_hold_are_reported() {
     let set = |story: Story, setting, value: Option<&str>| {
         let value = value.map(str::to_owned);
-        story.said(Ask::Configure { queue: 1, setting, value }, Answer::Done)
+        story.said(StoreCall::Configure { queue: 1, setting, value }, StoreAnswer::Done)
     };
     let read = |story: Story, value: Option<&str>| {
         let values = vec![("lease", value.map(str::to_owned))];
-        story.said(Ask::ReadSettings { queue: 1 }, Answer::Settings(values))
+        story.said(StoreCall::ReadSettings { queue: 1 }, StoreAnswer::Settings(values))
     };
     read(set(story(), "lease", Some("5s")).killed(), Some("5s")).honest();
-    read(set(story(), "lease", Some("5s")).killed(), None).lie(Kind::Setting);
-    set(story().put(1_000), PAUSE, Some(PAUSED)).taken(1_000, 1, 7).lie(Kind::Setting);
+    read(set(story(), "lease", Some("5s")).killed(), None).lie(ViolationKind::Setting);
+    set(story().put(1_000), PAUSE, Some(PAUSED)).taken(1_000, 1, 7).lie(ViolationKind::Setting);
     let timed = || set(story().put(1_000), PAUSE, Some(&paused_until(1_050)));
-    timed().at(1_049).taken(1_000, 1, 7).lie(Kind::Setting);
+    timed().at(1_049).taken(1_000, 1, 7).lie(ViolationKind::Setting);
     timed().at(1_050).taken(1_000, 1, 7).honest();
     set(timed(), PAUSE, None).taken(1_000, 1, 7).honest();
     let shown = |story: Story, value: Option<&str>| {
         let values = vec![(PAUSE, value.map(str::to_owned))];
-        story.said(Ask::ReadSettings { queue: 1 }, Answer::Settings(values))
+        story.said(StoreCall::ReadSettings { queue: 1 }, StoreAnswer::Settings(values))
     };
     shown(timed().at(1_049), Some(&paused_until(1_050))).honest();
-    shown(timed().at(1_049), None).lie(Kind::Setting);
+    shown(timed().at(1_049), None).lie(ViolationKind::Setting);
     shown(timed().at(1_050), None).honest();
-    shown(timed().at(1_050), Some(&paused_until(1_050))).lie(Kind::Setting);
+    shown(timed().at(1_050), Some(&paused_until(1_050))).lie(ViolationKind::Setting);
 }
 
 #[test]
 fn purged_means_gone_and_leased_stays() {
-    let sweep = |story: Story, sweep| story.said(Ask::Sweep { queue: 1, sweep }, Answer::Done);
+    let sweep = |story: Story, sweep| story.said(StoreCall::Sweep { queue: 1, sweep }, StoreAnswer::Done);
     sweep(story().put(2_000), Sweep::Purge).nothing_listed().honest();
     sweep(story().put(2_000), Sweep::Purge)
         .killed()
-        .listed(2_000, 0, Shown::Scheduled)
-        .lie(Kind::Resurrected);
+        .listed(2_000, 0, ShownMessage::Scheduled)
+        .lie(ViolationKind::Resurrected);
     ack(sweep(story().put(1_000).taken(1_000, 1, 7), Sweep::DeleteQueue), 7).honest();
 }
 
@@ -436,27 +447,27 @@ impl Story {
 #[test]
 fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
     let held = || on_a_machine().put(1_000).taken(1_000, 1, 7);
-    held().power_failed().listed(1_000, 0, Shown::Ready).honest();
-    held().power_failed().listed(1_000, 1, Shown::Leased(1_100)).honest();
+    held().power_failed().listed(1_000, 0, ShownMessage::Ready).honest();
+    held().power_failed().listed(1_000, 1, ShownMessage::Leased(1_100)).honest();
     let second = Address { queue: 1, key: None, no: 2 };
     let synced = |story: Story| {
-        let answer = Answer::Put(PutHeard::Created { id: 2, due: 9_000 });
-        story.said(Ask::Put(second.group(), spec(2, 9_000)), answer)
+        let answer = StoreAnswer::Put(PutHeard::Created { id: 2, due: 9_000 });
+        story.said(StoreCall::Put(second.group(), spec(2, 9_000)), answer)
     };
     let answer = |story: &Story, shown, attempt| {
-        let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
-        let shown = Shown::Scheduled;
+        let StoreAnswer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
+        let shown = ShownMessage::Scheduled;
         let other = Sight { no: 2, id: 2, due: 9_000, shown, attempt: 0, takes: 0, ..sights[0].1.clone() };
         sights.push((second, other));
-        Answer::Listed(sights)
+        StoreAnswer::Listed(sights)
     };
     let story = synced(held()).power_failed();
-    let ready = answer(&story, Shown::Ready, 0);
-    story.said(Ask::ListAll { queue: 1 }, ready).lie(Kind::Contradiction);
+    let ready = answer(&story, ShownMessage::Ready, 0);
+    story.said(StoreCall::ListAll { queue: 1 }, ready).lie(ViolationKind::Contradiction);
     let story = synced(held()).power_failed();
-    let leased = answer(&story, Shown::Leased(1_100), 1);
-    story.said(Ask::ListAll { queue: 1 }, leased).honest();
-    ack(held(), 7).power_failed().listed(1_000, 0, Shown::Ready).lie(Kind::Resurrected);
+    let leased = answer(&story, ShownMessage::Leased(1_100), 1);
+    story.said(StoreCall::ListAll { queue: 1 }, leased).honest();
+    ack(held(), 7).power_failed().listed(1_000, 0, ShownMessage::Ready).lie(ViolationKind::Resurrected);
 }
 
 #[test]
@@ -465,8 +476,8 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
         let story = on_a_machine().put(1_000);
         let terms = Terms { bound: true, ..TERMS };
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
-        let ask = Ask::Take { queues: vec![1], terms };
-        story.said(ask, Answer::Took(vec![(MESSAGE, delivered)]))
+        let ask = StoreCall::Take { queues: vec![1], terms };
+        story.said(ask, StoreAnswer::Took(vec![(MESSAGE, delivered)]))
     };
     let reopened = |mut story: Story| {
         let now = story.reading();
@@ -478,17 +489,19 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
         story.oracle.closed(now);
         reopened(story)
     };
-    reopened(held()).listed(1_000, 1, Shown::Ready).honest();
-    reopened(held()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    reopened(held()).listed(1_000, 1, ShownMessage::Ready).honest();
+    reopened(held()).listed(1_000, 1, ShownMessage::Leased(1_100)).lie(ViolationKind::Contradiction);
     let released = |story: Story, takes| {
-        let Answer::Listed(mut sights) = story.sight(1_000, 0, Shown::Ready) else { unreachable!() };
+        let StoreAnswer::Listed(mut sights) = story.sight(1_000, 0, ShownMessage::Ready) else {
+            unreachable!()
+        };
         sights[0].1.takes = takes;
-        story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
+        story.said(StoreCall::ListAll { queue: 1 }, StoreAnswer::Listed(sights))
     };
     released(closed(held()), 1).honest();
     // It has been leased, so the next lease has another number.
-    released(closed(held()), 0).lie(Kind::Contradiction);
-    closed(held()).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
+    released(closed(held()), 0).lie(ViolationKind::Contradiction);
+    closed(held()).listed(1_000, 1, ShownMessage::Ready).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -498,8 +511,8 @@ fn an_opening_that_fails_may_have_ended_a_bound_lease() {
         let story = set(story, "backoff", "500 100 1000 0").put(1_000);
         let terms = Terms { bound: true, ..TERMS };
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
-        let mut story =
-            story.said(Ask::Take { queues: vec![1], terms }, Answer::Took(vec![(MESSAGE, delivered)]));
+        let mut story = story
+            .said(StoreCall::Take { queues: vec![1], terms }, StoreAnswer::Took(vec![(MESSAGE, delivered)]));
         story.now = 1_010;
         let now = story.reading();
         story.oracle.tried_to_open(now);
@@ -510,9 +523,9 @@ fn an_opening_that_fails_may_have_ended_a_bound_lease() {
         story
     };
     for freed_at in [1_010, 1_020] {
-        bound().listed(freed_at + 500, 1, Shown::Scheduled).honest();
+        bound().listed(freed_at + 500, 1, ShownMessage::Scheduled).honest();
     }
-    bound().listed(1_015 + 500, 1, Shown::Scheduled).lie(Kind::Contradiction);
+    bound().listed(1_015 + 500, 1, ShownMessage::Scheduled).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -523,7 +536,7 @@ fn a_message_stays_ready_though_the_clock_steps_back() {
         story.at(1_500)
     };
     stepped(2_000).taken(2_000, 1, 7).honest();
-    stepped(1_999).taken(2_000, 1, 7).lie(Kind::Early);
+    stepped(1_999).taken(2_000, 1, 7).lie(ViolationKind::Early);
 }
 
 #[test]
@@ -540,38 +553,38 @@ fn what_a_take_that_was_given_up_has_leased_goes_back() {
         story.oracle.all_gave_back(now);
         story
     };
-    given_up().listed(1_000, 1, Shown::Leased(1_100)).honest();
-    noticed(given_up()).listed(1_000, 0, Shown::Ready).honest();
-    noticed(given_up()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
-    noticed(given_up().at(1_200)).listed(1_000, 1, Shown::Ready).honest();
+    given_up().listed(1_000, 1, ShownMessage::Leased(1_100)).honest();
+    noticed(given_up()).listed(1_000, 0, ShownMessage::Ready).honest();
+    noticed(given_up()).listed(1_000, 1, ShownMessage::Leased(1_100)).lie(ViolationKind::Contradiction);
+    noticed(given_up().at(1_200)).listed(1_000, 1, ShownMessage::Ready).honest();
 }
 
 #[test]
 fn a_look_says_what_it_shows_and_no_more() {
     let look = |story: Story, shown| {
-        let Answer::Listed(sights) = story.sight(1_000, 0, shown) else { unreachable!() };
-        story.said(Ask::Look { queue: 1 }, Answer::Seen(sights))
+        let StoreAnswer::Listed(sights) = story.sight(1_000, 0, shown) else { unreachable!() };
+        story.said(StoreCall::Look { queue: 1 }, StoreAnswer::Seen(sights))
     };
-    look(story().put(1_000), Shown::Ready).honest();
-    story().put(1_000).said(Ask::Look { queue: 1 }, Answer::Seen(Vec::new())).honest();
-    look(story().put(1_000), Shown::Dead(1_000)).lie(Kind::Contradiction);
-    look(ack(story().put(1_000).taken(1_000, 1, 7), 7), Shown::Ready).lie(Kind::Resurrected);
+    look(story().put(1_000), ShownMessage::Ready).honest();
+    story().put(1_000).said(StoreCall::Look { queue: 1 }, StoreAnswer::Seen(Vec::new())).honest();
+    look(story().put(1_000), ShownMessage::Dead(1_000)).lie(ViolationKind::Contradiction);
+    look(ack(story().put(1_000).taken(1_000, 1, 7), 7), ShownMessage::Ready).lie(ViolationKind::Resurrected);
 }
 
 #[test]
 fn a_revive_of_all_may_meet_what_is_put_meanwhile() {
     let mut story = story();
     let spec = Spec { expires: Some(1_500), ..spec(1, 1_000) };
-    let put = story.begin(Ask::Put(MESSAGE.group(), spec));
-    let sweep = Ask::Sweep { queue: 1, sweep: Sweep::ReviveAll(Due::At(2_000)) };
-    let mut story = story.at(2_000).said(sweep, Answer::Done);
-    story.end(put, Answer::Put(PutHeard::Created { id: ID, due: 1_000 }));
-    story.listed(2_000, 0, Shown::Ready).honest();
+    let put = story.begin(StoreCall::Put(MESSAGE.group(), spec));
+    let sweep = StoreCall::Sweep { queue: 1, sweep: Sweep::ReviveAll(Due::At(2_000)) };
+    let mut story = story.at(2_000).said(sweep, StoreAnswer::Done);
+    story.end(put, StoreAnswer::Put(PutHeard::Created { id: ID, due: 1_000 }));
+    story.listed(2_000, 0, ShownMessage::Ready).honest();
 }
 
 fn set(story: Story, setting: &'static str, value: &str) -> Story {
     let value = Some(value.to_owned());
-    story.said(Ask::Configure { queue: 1, setting, value }, Answer::Done)
+    story.said(StoreCall::Configure { queue: 1, setting, value }, StoreAnswer::Done)
 }
 
 fn buried(story: Story) -> Story {
@@ -579,20 +592,20 @@ fn buried(story: Story) -> Story {
     story.put(1_000).taken(1_000, 1, 7).settled(7, bury, SettleHeard::Dead)
 }
 
-fn got(story: Story, dead: bool, found: Found) -> Story {
-    story.said(Ask::Get(MESSAGE.group(), Target::Message(1), dead), Answer::Got(found))
+fn got(story: Story, dead: bool, found: FoundMessage) -> Story {
+    story.said(StoreCall::Get(MESSAGE.group(), GroupTarget::Message(1), dead), StoreAnswer::Got(found))
 }
 
 /// Message 1, dead since `died`.
-fn dead_sight(story: &Story, died: i64) -> Found {
-    let Answer::Listed(sights) = story.sight(1_000, 1, Shown::Dead(died)) else { unreachable!() };
-    Found::Message(sights[0].1.clone())
+fn dead_sight(story: &Story, died: i64) -> FoundMessage {
+    let StoreAnswer::Listed(sights) = story.sight(1_000, 1, ShownMessage::Dead(died)) else { unreachable!() };
+    FoundMessage::Message(sights[0].1.clone())
 }
 
 #[test]
 fn what_is_dead_stays_dead_where_no_retention_is_set() {
-    buried(story()).at(9_000_000).nothing_listed().lie(Kind::Lost);
-    got(buried(story()).at(9_000_000), false, Found::Nothing).lie(Kind::Lost);
+    buried(story()).at(9_000_000).nothing_listed().lie(ViolationKind::Lost);
+    got(buried(story()).at(9_000_000), false, FoundMessage::Nothing).lie(ViolationKind::Lost);
     let story = buried(story()).at(9_000_000);
     let found = dead_sight(&story, 1_000);
     got(story, false, found).honest();
@@ -606,20 +619,21 @@ fn a_dead_message_is_gone_when_its_time_is_over_and_not_before() {
         got(story, false, found)
     };
     shown(kept(1_499)).honest();
-    got(kept(1_499), false, Found::Nothing).lie(Kind::Lost);
-    got(kept(1_500), false, Found::Nothing).honest();
-    shown(kept(1_500)).lie(Kind::Contradiction);
+    got(kept(1_499), false, FoundMessage::Nothing).lie(ViolationKind::Lost);
+    got(kept(1_500), false, FoundMessage::Nothing).honest();
+    shown(kept(1_500)).lie(ViolationKind::Contradiction);
     kept(1_500).nothing_listed().honest();
-    let revive =
-        |story: Story, heard| story.said(Ask::Revive(MESSAGE, Due::At(1_000)), Answer::Raised(heard));
+    let revive = |story: Story, heard| {
+        story.said(StoreCall::Revive(MESSAGE, Due::At(1_000)), StoreAnswer::Raised(heard))
+    };
     revive(kept(1_499), Raised::Done).honest();
-    revive(kept(1_500), Raised::Done).lie(Kind::Contradiction);
+    revive(kept(1_500), Raised::Done).lie(ViolationKind::Contradiction);
     revive(kept(1_500), Raised::NotFound).honest();
     // A discarded message does not come back, even if its queue now keeps the dead for longer.
     let later = |story: Story| set(story, DEAD_TTL, "5000");
     shown(later(kept(1_400)).at(1_600)).honest();
-    got(later(kept(1_600)), false, Found::Nothing).honest();
-    got(later(kept(1_400)).at(1_600), false, Found::Nothing).lie(Kind::Lost);
+    got(later(kept(1_600)), false, FoundMessage::Nothing).honest();
+    got(later(kept(1_400)).at(1_600), false, FoundMessage::Nothing).lie(ViolationKind::Lost);
 }
 
 #[test]
@@ -627,21 +641,21 @@ fn no_more_dead_go_than_others_have_died_since() {
     let second = Address { queue: 1, key: None, no: 2 };
     let of_two = |most: &str| {
         let story = buried(set(story(), DEAD_MAX, most)).at(1_010);
-        let answer = Answer::Put(PutHeard::Created { id: 2, due: 1_010 });
-        let mut story = story.said(Ask::Put(second.group(), spec(2, 1_010)), answer);
+        let answer = StoreAnswer::Put(PutHeard::Created { id: 2, due: 1_010 });
+        let mut story = story.said(StoreCall::Put(second.group(), spec(2, 1_010)), answer);
         let delivered = Delivered { no: 2, id: 2, token: 8, ..story.delivery(1_010, 1, 8) };
-        story = story.said(take(), Answer::Took(vec![(second, delivered)]));
-        let bury = Ask::Settle { message: second, token: 8, action: Action::Bury { priority: None } };
-        story.said(bury, Answer::Settled(SettleHeard::Dead))
+        story = story.said(take(), StoreAnswer::Took(vec![(second, delivered)]));
+        let bury = StoreCall::Settle { message: second, token: 8, action: Action::Bury { priority: None } };
+        story.said(bury, StoreAnswer::Settled(SettleHeard::Dead))
     };
     let lost = |story: Story, address: Address| {
-        let ask = Ask::Get(address.group(), Target::Message(address.no), false);
-        story.said(ask, Answer::Got(Found::Nothing))
+        let ask = StoreCall::Get(address.group(), GroupTarget::Message(address.no), false);
+        story.said(ask, StoreAnswer::Got(FoundMessage::Nothing))
     };
     lost(of_two("1"), MESSAGE).honest();
-    lost(of_two("2"), MESSAGE).lie(Kind::Lost);
+    lost(of_two("2"), MESSAGE).lie(ViolationKind::Lost);
     // The younger one must not be discarded first.
-    lost(of_two("1"), second).lie(Kind::Lost);
+    lost(of_two("1"), second).lie(ViolationKind::Lost);
     lost(of_two("0"), second).honest();
     let counted = |most, dead, rests| {
         let story = of_two(most);
@@ -651,15 +665,15 @@ fn no_more_dead_go_than_others_have_died_since() {
     };
     assert_eq!(counted("1", 1, true), Ok(()));
     assert_eq!(counted("1", 2, false), Ok(()));
-    assert_eq!(counted("1", 2, true), Err(Kind::Retained));
-    assert_eq!(counted("2", 1, true), Err(Kind::Contradiction));
+    assert_eq!(counted("1", 2, true), Err(ViolationKind::Retained));
+    assert_eq!(counted("2", 1, true), Err(ViolationKind::Contradiction));
 }
 
 #[test]
 fn a_loss_of_power_may_bring_back_what_retention_took_away() {
     let gone = || {
         let story = buried(set(on_a_machine(), DEAD_TTL, "500")).at(1_500);
-        got(story, false, Found::Nothing)
+        got(story, false, FoundMessage::Nothing)
     };
     let mut back = gone().power_failed();
     // The clock was stepped back meanwhile.
@@ -672,26 +686,26 @@ fn a_loss_of_power_may_bring_back_what_retention_took_away() {
 #[test]
 fn the_receipt_of_an_ended_lease_proves_nothing() {
     let ended = |story: Story, takes, heard| {
-        story.said(Ask::EndLease { message: MESSAGE, takes }, Answer::Ended(heard))
+        story.said(StoreCall::EndLease { message: MESSAGE, takes }, StoreAnswer::Ended(heard))
     };
     let held = || story().put(1_000).taken(1_000, 1, 7).at(1_010);
     let done = || ended(held(), 1, Ended::Done(SettleHeard::Ready));
-    done().settled(7, Action::Ack, SettleHeard::LeaseLost).listed(1_000, 1, Shown::Ready).honest();
-    ack(done(), 7).lie(Kind::Contradiction);
+    done().settled(7, Action::Ack, SettleHeard::LeaseLost).listed(1_000, 1, ShownMessage::Ready).honest();
+    ack(done(), 7).lie(ViolationKind::Contradiction);
     done().taken(1_000, 2, 8).honest();
-    done().killed().listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    done().killed().listed(1_000, 1, ShownMessage::Leased(1_100)).lie(ViolationKind::Contradiction);
     // No attempt was spent.
-    done().taken(1_000, 1, 8).lie(Kind::Contradiction);
+    done().taken(1_000, 1, 8).lie(ViolationKind::Contradiction);
     ended(held(), 2, Ended::Changed { takes: 1 }).honest();
-    ended(held(), 2, Ended::Done(SettleHeard::Ready)).lie(Kind::Contradiction);
-    ended(held(), 1, Ended::Changed { takes: 1 }).lie(Kind::Contradiction);
+    ended(held(), 2, Ended::Done(SettleHeard::Ready)).lie(ViolationKind::Contradiction);
+    ended(held(), 1, Ended::Changed { takes: 1 }).lie(ViolationKind::Contradiction);
     ack(ended(held(), 2, Ended::Changed { takes: 1 }), 7).honest();
     ended(held().at(1_100), 1, Ended::NotLeased).honest();
-    ended(held(), 1, Ended::NotLeased).lie(Kind::Contradiction);
+    ended(held(), 1, Ended::NotLeased).lie(ViolationKind::Contradiction);
     ended(ack(held(), 7), 1, Ended::NotFound).honest();
     let last = || held().at(1_100).taken(1_000, 2, 8).at(1_200).taken(1_000, 3, 9).at(1_210);
-    ended(last(), 3, Ended::Done(SettleHeard::Dead)).listed(1_000, 3, Shown::Dead(1_210)).honest();
-    ended(last(), 3, Ended::Done(SettleHeard::Ready)).lie(Kind::Contradiction);
+    ended(last(), 3, Ended::Done(SettleHeard::Dead)).listed(1_000, 3, ShownMessage::Dead(1_210)).honest();
+    ended(last(), 3, Ended::Done(SettleHeard::Ready)).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -699,54 +713,54 @@ fn a_message_waits_after_a_lapse_where_its_queue_says_so() {
     let policy = |from: &str| set(set(story(), "lapse_backoff", from), "backoff", "200 100 1000 0");
     let lapsed = |story: Story| story.put(1_000).taken(1_000, 1, 7).at(1_100);
     lapsed(policy("second")).taken(1_000, 2, 8).honest();
-    lapsed(policy("first")).listed(1_300, 1, Shown::Scheduled).honest();
-    lapsed(policy("first")).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
-    lapsed(policy("first")).taken(1_000, 2, 8).lie(Kind::Early);
+    lapsed(policy("first")).listed(1_300, 1, ShownMessage::Scheduled).honest();
+    lapsed(policy("first")).listed(1_000, 1, ShownMessage::Ready).lie(ViolationKind::Contradiction);
+    lapsed(policy("first")).taken(1_000, 2, 8).lie(ViolationKind::Early);
     // The delay counts from the deadline, whenever the lapse is noticed.
     lapsed(policy("first")).at(1_300).taken(1_300, 2, 8).honest();
     let twice = || lapsed(policy("second")).taken(1_000, 2, 8).at(1_250);
-    twice().listed(1_400, 2, Shown::Scheduled).honest();
-    twice().listed(1_400, 2, Shown::Ready).lie(Kind::Contradiction);
+    twice().listed(1_400, 2, ShownMessage::Scheduled).honest();
+    twice().listed(1_400, 2, ShownMessage::Ready).lie(ViolationKind::Contradiction);
 }
 
 #[test]
 fn what_expires_is_gone_or_dead_as_its_queue_says() {
     let expired = |what: &str| {
         let spec = Spec { expires: Some(1_500), ..spec(1, 1_000) };
-        let answer = Answer::Put(PutHeard::Created { id: ID, due: 1_000 });
-        set(story(), ON_EXPIRY, what).said(Ask::Put(MESSAGE.group(), spec), answer).at(1_500)
+        let answer = StoreAnswer::Put(PutHeard::Created { id: ID, due: 1_000 });
+        set(story(), ON_EXPIRY, what).said(StoreCall::Put(MESSAGE.group(), spec), answer).at(1_500)
     };
-    got(expired("drop"), false, Found::Nothing).nothing_listed().honest();
-    got(expired("dead"), false, Found::Nothing).lie(Kind::Lost);
-    expired("dead").listed(1_000, 0, Shown::Dead(1_500)).honest();
-    expired("drop").listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
-    expired("drop").at(1_499).nothing_listed().lie(Kind::Lost);
+    got(expired("drop"), false, FoundMessage::Nothing).nothing_listed().honest();
+    got(expired("dead"), false, FoundMessage::Nothing).lie(ViolationKind::Lost);
+    expired("dead").listed(1_000, 0, ShownMessage::Dead(1_500)).honest();
+    expired("drop").listed(1_000, 0, ShownMessage::Dead(1_500)).lie(ViolationKind::Contradiction);
+    expired("drop").at(1_499).nothing_listed().lie(ViolationKind::Lost);
     // A message that cannot be read when it expires is dead.
     let unread_at = |wall: i64| {
         let mut story = expired("drop");
         story.oracle.could_not_read(wall);
         story
     };
-    unread_at(1_500).listed(1_000, 0, Shown::Dead(1_500)).honest();
+    unread_at(1_500).listed(1_000, 0, ShownMessage::Dead(1_500)).honest();
     unread_at(1_500).nothing_listed().honest();
-    unread_at(1_499).listed(1_000, 0, Shown::Dead(1_500)).lie(Kind::Contradiction);
+    unread_at(1_499).listed(1_000, 0, ShownMessage::Dead(1_500)).lie(ViolationKind::Contradiction);
     // A dead message stays dead; a message that expires while it is leased is dropped when it is given back.
-    set(expired("dead").listed(1_000, 0, Shown::Dead(1_500)), ON_EXPIRY, "drop")
-        .listed(1_000, 0, Shown::Dead(1_500))
+    set(expired("dead").listed(1_000, 0, ShownMessage::Dead(1_500)), ON_EXPIRY, "drop")
+        .listed(1_000, 0, ShownMessage::Dead(1_500))
         .honest();
     let release = Action::Release { due: None, priority: None };
     let held = || expired("drop").at(1_450).taken(1_000, 1, 7).at(1_510);
     held().settled(7, release, SettleHeard::Gone).honest();
-    held().settled(7, release, SettleHeard::Dead).lie(Kind::Contradiction);
+    held().settled(7, release, SettleHeard::Dead).lie(ViolationKind::Contradiction);
 }
 
 #[test]
 fn more_leased_than_a_queue_allows_are_reported() {
     let second = Address { queue: 1, key: None, no: 2 };
     let held = |most: &str| {
-        let answer = Answer::Put(PutHeard::Created { id: 2, due: 1_000 });
+        let answer = StoreAnswer::Put(PutHeard::Created { id: 2, due: 1_000 });
         let story = set(story().put(1_000), policy::MAX_LEASED, most);
-        let story = story.said(Ask::Put(second.group(), spec(2, 1_000)), answer);
+        let story = story.said(StoreCall::Put(second.group(), spec(2, 1_000)), answer);
         let mut ready = story.oracle.ready(&[1], story.reading()).expect("all is known");
         assert_eq!(ready.len(), most.parse::<usize>().unwrap().min(2));
         ready.truncate(1);
@@ -754,9 +768,9 @@ fn more_leased_than_a_queue_allows_are_reported() {
     };
     let taken = |story: Story| {
         let delivered = Delivered { no: 2, id: 2, ..story.delivery(1_000, 1, 8) };
-        story.said(take(), Answer::Took(vec![(second, delivered)]))
+        story.said(take(), StoreAnswer::Took(vec![(second, delivered)]))
     };
-    taken(held("1")).lie(Kind::CapPassed);
+    taken(held("1")).lie(ViolationKind::CapPassed);
     taken(held("2")).honest();
     taken(ack(held("1"), 7)).honest();
     taken(held("1").at(1_100)).honest();
@@ -770,13 +784,16 @@ fn a_put_of_something_else_under_a_token_changes_nothing() {
     let mismatched = |heard| {
         let mut first = story();
         first.oracle.pin(MESSAGE.group());
-        let answer = Answer::Put(PutHeard::Created { id: ID, due: 2_000 });
-        let story = first.said(Ask::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
-        story.said(Ask::Mismatch { group: MESSAGE.group(), no: 1 }, Answer::Put(heard)).nothing_listed()
+        let answer = StoreAnswer::Put(PutHeard::Created { id: ID, due: 2_000 });
+        let story =
+            first.said(StoreCall::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
+        story
+            .said(StoreCall::Mismatch { group: MESSAGE.group(), no: 1 }, StoreAnswer::Put(heard))
+            .nothing_listed()
     };
     mismatched(PutHeard::Mismatch { id: ID }).honest();
-    mismatched(PutHeard::Mismatch { id: ID + 1 }).lie(Kind::Contradiction);
-    mismatched(PutHeard::Created { id: ID, due: 2_000 }).lie(Kind::Contradiction);
+    mismatched(PutHeard::Mismatch { id: ID + 1 }).lie(ViolationKind::Contradiction);
+    mismatched(PutHeard::Created { id: ID, due: 2_000 }).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -787,21 +804,21 @@ fn the_youngest_of_the_dead_is_found_by_key_and_only_where_none_is_live() {
         let terms = TERMS;
         let delivered = Delivered { no, id, due: now, keyed: true, ..story.delivery(now, 1, id) };
         let story = story.said(
-            Ask::TakeById { message: keyed(no), terms },
-            Answer::TookById(TakenById::Delivered(delivered)),
+            StoreCall::TakeById { message: keyed(no), terms },
+            StoreAnswer::TookById(TakenById::Delivered(delivered)),
         );
         let bury = Action::Bury { priority: None };
-        let ask = Ask::Settle { message: keyed(no), token: id, action: bury };
-        story.said(ask, Answer::Settled(SettleHeard::Dead))
+        let ask = StoreCall::Settle { message: keyed(no), token: id, action: bury };
+        story.said(ask, StoreAnswer::Settled(SettleHeard::Dead))
     };
     let two = || died(2, 1_200, died(1, 1_100, story()));
     let by_key = |story: Story, dead, found| {
-        story.said(Ask::Get(keyed(1).group(), Target::Key, dead), Answer::Got(found))
+        story.said(StoreCall::Get(keyed(1).group(), GroupTarget::Key, dead), StoreAnswer::Got(found))
     };
     let sight = |no: u64, died: i64| {
-        let (id, shown) = (u128::from(no), Shown::Dead(died));
+        let (id, shown) = (u128::from(no), ShownMessage::Dead(died));
         let (attempt, takes) = (1, 1);
-        Found::Message(Sight {
+        FoundMessage::Message(Sight {
             no,
             id,
             due: died,
@@ -814,13 +831,13 @@ fn the_youngest_of_the_dead_is_found_by_key_and_only_where_none_is_live() {
         })
     };
     by_key(two(), true, sight(2, 1_200)).honest();
-    by_key(two(), true, sight(1, 1_100)).lie(Kind::Contradiction);
-    by_key(two(), true, Found::Nothing).lie(Kind::Contradiction);
-    by_key(two(), false, Found::Nothing).honest();
-    by_key(two(), false, sight(2, 1_200)).lie(Kind::Contradiction);
+    by_key(two(), true, sight(1, 1_100)).lie(ViolationKind::Contradiction);
+    by_key(two(), true, FoundMessage::Nothing).lie(ViolationKind::Contradiction);
+    by_key(two(), false, FoundMessage::Nothing).honest();
+    by_key(two(), false, sight(2, 1_200)).lie(ViolationKind::Contradiction);
     let live = || keyed_put(two().at(1_300), 3, OnConflict::Reject, PutHeard::Created { id: 3, due: 2_000 });
-    by_key(live(), true, sight(2, 1_200)).lie(Kind::Contradiction);
-    by_key(live(), true, Found::Nothing).lie(Kind::Lost);
+    by_key(live(), true, sight(2, 1_200)).lie(ViolationKind::Contradiction);
+    by_key(live(), true, FoundMessage::Nothing).lie(ViolationKind::Lost);
 }
 
 #[test]
@@ -829,15 +846,15 @@ fn a_holder_is_shown_while_it_holds_and_no_longer() {
         let terms = Terms { holder: Some(3), ..TERMS };
         let story = story().put(1_000);
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
-        story.said(Ask::Take { queues: vec![1], terms }, Answer::Took(vec![(MESSAGE, delivered)]))
+        story.said(StoreCall::Take { queues: vec![1], terms }, StoreAnswer::Took(vec![(MESSAGE, delivered)]))
     };
     let listed = |story: Story, attempt, holder, shown| {
-        let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
+        let StoreAnswer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
         sights[0].1.holder = holder;
-        story.said(Ask::ListAll { queue: 1 }, Answer::Listed(sights))
+        story.said(StoreCall::ListAll { queue: 1 }, StoreAnswer::Listed(sights))
     };
-    listed(held(), 1, Some(3), Shown::Leased(1_100)).honest();
-    listed(held(), 1, None, Shown::Leased(1_100)).lie(Kind::Contradiction);
-    listed(held().at(1_100), 1, None, Shown::Ready).honest();
-    listed(held().at(1_100), 1, Some(3), Shown::Ready).lie(Kind::Contradiction);
+    listed(held(), 1, Some(3), ShownMessage::Leased(1_100)).honest();
+    listed(held(), 1, None, ShownMessage::Leased(1_100)).lie(ViolationKind::Contradiction);
+    listed(held().at(1_100), 1, None, ShownMessage::Ready).honest();
+    listed(held().at(1_100), 1, Some(3), ShownMessage::Ready).lie(ViolationKind::Contradiction);
 }

@@ -17,7 +17,7 @@ const HISTORY: usize = 24;
 pub(super) type Contradiction<E> = (DeadEnd<<E as Effect>::State>, Vec<Deed<E>>);
 
 /// The result of explaining.
-pub(super) enum Settled<E: Effect> {
+pub(super) enum SettledSince<E: Effect> {
     /// There was nothing to explain, or it is explained.
     Fine,
     /// There is no explanation.
@@ -81,10 +81,10 @@ where
     }
 
     /// Explains the waiting deeds, unless a command that began before `horizon` could still change the result.
-    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules, policy: &Policy) -> Settled<E> {
-        let Some(last) = self.deeds.iter().map(|deed| deed.end).max() else { return Settled::Fine };
+    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules, policy: &Policy) -> SettledSince<E> {
+        let Some(last) = self.deeds.iter().map(|deed| deed.end).max() else { return SettledSince::Fine };
         if !self.open.is_empty() || horizon <= last {
-            return Settled::Fine;
+            return SettledSince::Fine;
         }
         let deeds = std::mem::take(&mut self.deeds);
         let outcome = explain(&self.states, &deeds, rules, policy);
@@ -97,15 +97,15 @@ where
         match outcome {
             Ok(states) => {
                 self.states = states;
-                Settled::Fine
+                SettledSince::Fine
             }
             Err(Unexplained::DeadEnd(end)) => {
                 self.broken = true;
-                Settled::Contradicted((end, deeds))
+                SettledSince::Contradicted((end, deeds))
             }
             Err(Unexplained::TooMany) => {
                 self.broken = true;
-                Settled::GivenUp
+                SettledSince::GivenUp
             }
         }
     }

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
-use super::group::{Changed, Found, Move, Raised, SettleHeard, State, Target, What};
+use super::group::{
+    Changed, FoundMessage, GroupEvent, GroupState, GroupTarget, Raised, RescheduleTo, SettleHeard,
+};
 use super::linearize::{DeadEnd, Deed};
-use super::message::Phase;
+use super::message::MessagePhase;
 use super::policy::Policy;
 use super::window::{At, Rules};
 
 /// A promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ViolationKind {
     /// Delivered before its due instant.
     Early,
     /// Answered, and no longer there.
@@ -49,7 +51,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     /// The kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ViolationKind,
     /// The description.
     pub(crate) text: String,
 }
@@ -61,55 +63,62 @@ impl fmt::Display for Violation {
 }
 
 /// The kind of violation if nothing explains the answers.
-pub(super) fn diagnose(deeds: &[Deed<What>], end: &DeadEnd<State>, rules: &Rules, policy: &Policy) -> Kind {
+pub(super) fn diagnose(
+    deeds: &[Deed<GroupEvent>],
+    end: &DeadEnd<GroupState>,
+    rules: &Rules,
+    policy: &Policy,
+) -> ViolationKind {
     let kinds = end.stuck.iter().map(|place| {
         let deed = &deeds[*place];
         let at = At { begin: deed.begin, end: deed.end, window: deed.window, rules, policy };
         kind(&deed.effect, &end.state, at)
     });
     // If several commands are stuck, all but the wrong one are stuck only for now.
-    kinds.min().unwrap_or(Kind::Contradiction)
+    kinds.min().unwrap_or(ViolationKind::Contradiction)
 }
 
-fn kind(what: &What, state: &State, at: At<'_>) -> Kind {
+fn kind(what: &GroupEvent, state: &GroupState, at: At<'_>) -> ViolationKind {
     let find = |no: u64| state.messages.iter().find(|message| message.no == no && !message.is_gone());
-    let is_there = |target: &Target| match target {
-        Target::Message(no) => find(*no).is_some(),
-        Target::Key => state.messages.iter().any(|message| message.owns_key()),
+    let is_there = |target: &GroupTarget| match target {
+        GroupTarget::Message(no) => find(*no).is_some(),
+        GroupTarget::Key => state.messages.iter().any(|message| message.owns_key()),
     };
     match what {
-        What::Taken(delivered) => match find(delivered.no) {
-            None => Kind::Resurrected,
+        GroupEvent::Taken(delivered) => match find(delivered.no) {
+            None => ViolationKind::Resurrected,
             Some(message) => {
                 let versions = message.versions(at, false);
                 match versions.iter().map(|version| version.standing.phase).max() {
-                    Some(Phase::Leased(_)) => Kind::TwoReceipts,
-                    Some(Phase::Dead(_) | Phase::Gone(_)) => Kind::Resurrected,
-                    _ if !versions.iter().any(|version| version.may_be_ready(at)) => Kind::Early,
-                    _ => Kind::Contradiction,
+                    Some(MessagePhase::Leased(_)) => ViolationKind::TwoReceipts,
+                    Some(MessagePhase::Dead(_) | MessagePhase::Gone(_)) => ViolationKind::Resurrected,
+                    _ if !versions.iter().any(|version| version.may_be_ready(at)) => ViolationKind::Early,
+                    _ => ViolationKind::Contradiction,
                 }
             }
         },
-        What::Listed(sight) | What::Got { found: Found::Message(sight), .. } if find(sight.no).is_none() => {
-            Kind::Resurrected
+        GroupEvent::Listed(sight) | GroupEvent::Got { found: FoundMessage::Message(sight), .. }
+            if find(sight.no).is_none() =>
+        {
+            ViolationKind::Resurrected
         }
-        What::Got { target, found: Found::Nothing, .. }
-        | What::Cancel { target, heard: Some(Changed::NotFound) }
-        | What::Reschedule { target, heard: Some(Move::NotFound), .. }
+        GroupEvent::Got { target, found: FoundMessage::Nothing, .. }
+        | GroupEvent::Cancel { target, heard: Some(Changed::NotFound) }
+        | GroupEvent::Reschedule { target, heard: Some(RescheduleTo::NotFound), .. }
             if is_there(target) =>
         {
-            Kind::Lost
+            ViolationKind::Lost
         }
-        What::Revive { no, heard: Some(Raised::NotFound), .. }
-        | What::Discard { no, heard: Some(Raised::NotFound) }
+        GroupEvent::Revive { no, heard: Some(Raised::NotFound), .. }
+        | GroupEvent::Discard { no, heard: Some(Raised::NotFound) }
             if find(*no).is_some() =>
         {
-            Kind::Lost
+            ViolationKind::Lost
         }
-        What::Settle { no, heard: Some(SettleHeard::LeaseLost), .. } if find(*no).is_some() => {
-            Kind::LeaseLost
+        GroupEvent::Settle { no, heard: Some(SettleHeard::LeaseLost), .. } if find(*no).is_some() => {
+            ViolationKind::LeaseLost
         }
-        What::Settle { no, heard: Some(_), .. } if find(*no).is_none() => Kind::Resurrected,
-        _ => Kind::Contradiction,
+        GroupEvent::Settle { no, heard: Some(_), .. } if find(*no).is_none() => ViolationKind::Resurrected,
+        _ => ViolationKind::Contradiction,
     }
 }

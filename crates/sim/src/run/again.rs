@@ -3,7 +3,7 @@
 
 use dwell_time::Clock as _;
 
-use super::client::About;
+use super::client::CallSubject;
 use super::time;
 use super::world::World;
 use crate::workload::NewPut;
@@ -52,8 +52,8 @@ impl World {
     /// Moves the clocks, but not so far that a retry under way would be too late.
     pub(super) fn pass_time(&mut self) {
         let under_way = self.flights.iter_mut().filter_map(|flight| match &mut flight.about {
-            About::Put(again) if again.put.spec.token => Some(&mut **again),
-            About::Mismatch(again) => Some(&mut **again),
+            CallSubject::Put(again) if again.put.spec.token => Some(&mut **again),
+            CallSubject::Mismatch(again) => Some(&mut **again),
             _ => None,
         });
         let mut watched: Vec<&mut Again> = under_way.collect();
@@ -88,13 +88,13 @@ mod tests {
     }
 
     fn fly(world: &mut World, again: Again) {
-        let (about, future) = (About::Put(Box::new(again)), Box::pin(pending()));
+        let (about, future) = (CallSubject::Put(Box::new(again)), Box::pin(pending()));
         world.flights.push(Flight { ops: Vec::new(), is_take: false, is_sweep: false, about, future });
     }
 
     fn land(world: &mut World) -> Again {
         match world.flights.pop().map(|flight| flight.about) {
-            Some(About::Put(again)) => *again,
+            Some(CallSubject::Put(again)) => *again,
             _ => panic!("a put is under way"),
         }
     }

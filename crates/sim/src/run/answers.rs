@@ -3,20 +3,21 @@
 use bytes::Bytes;
 use dwell_model::{Invalid, Message, MessageId, SettingName, State, StateKind, Timestamp};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, Swept,
+    BulkOutcome, Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result,
+    Settled,
 };
 
 use crate::oracle::{
-    Address, Answer, Changed, Delivered, Ended, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight,
-    TakenById, Terms,
+    Address, Changed, Delivered, Ended, FoundMessage, PutHeard, Raised, RescheduleTo, SettleHeard,
+    ShownMessage, Sight, StoreAnswer, TakenById, Terms,
 };
 use crate::workload::{body, key_name, queue_name, words};
 
 /// The outcome of a command.
 #[derive(Debug)]
-pub(crate) enum Fate {
+pub(crate) enum CommandFate {
     /// This answer was received.
-    Heard(Answer),
+    Heard(StoreAnswer),
     /// The command has ended, and it is unknown how much of it was done.
     Part,
     /// The outcome is unknown, and the store cannot continue.
@@ -26,10 +27,10 @@ pub(crate) enum Fate {
 }
 
 /// The meaning of an error that no command handles itself.
-fn other(error: &Error) -> Fate {
+fn other(error: &Error) -> CommandFate {
     match error {
-        Error::OutcomeUnknown { .. } if !is_fatal(error) => Fate::Part,
-        Error::OutcomeUnknown { .. } => Fate::Unknown,
+        Error::OutcomeUnknown { .. } if !is_fatal(error) => CommandFate::Part,
+        Error::OutcomeUnknown { .. } => CommandFate::Unknown,
         Error::DiskFull { .. }
         | Error::Overloaded { .. }
         | Error::TooManyLeased { .. }
@@ -38,8 +39,8 @@ fn other(error: &Error) -> Fate {
         | Error::QueueFull { .. }
         | Error::Closed
         | Error::Stopped { .. }
-        | Error::Unavailable { .. } => Fate::Heard(Answer::Refused),
-        other => Fate::Odd(format!("{}: {other}", other.code())),
+        | Error::Unavailable { .. } => CommandFate::Heard(StoreAnswer::Refused),
+        other => CommandFate::Odd(format!("{}: {other}", other.code())),
     }
 }
 
@@ -62,7 +63,7 @@ fn is_nowhere(error: &Error) -> bool {
     matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
 
-pub(crate) fn put(answer: &Result<PutAnswer>) -> Fate {
+pub(crate) fn put(answer: &Result<PutAnswer>) -> CommandFate {
     let heard = match answer {
         Ok(answer) => {
             let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
@@ -79,7 +80,7 @@ pub(crate) fn put(answer: &Result<PutAnswer>) -> Fate {
         Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => PutHeard::Refused,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::Put(heard))
+    CommandFate::Heard(StoreAnswer::Put(heard))
 }
 
 /// The address of a message, if body, queue and key agree on it.
@@ -116,24 +117,24 @@ pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
 }
 
 /// `bad_reads`: whether something could not be read for this answer.
-pub(crate) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
+pub(crate) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> CommandFate {
     match answer {
         Ok(deliveries) => match deliveries.iter().map(delivered).collect() {
-            Some(delivered) if bad_reads => Fate::Heard(Answer::TookPart(delivered)),
-            Some(delivered) => Fate::Heard(Answer::Took(delivered)),
-            None => Fate::Odd(format!("other bytes: {deliveries:?}")),
+            Some(delivered) if bad_reads => CommandFate::Heard(StoreAnswer::TookPart(delivered)),
+            Some(delivered) => CommandFate::Heard(StoreAnswer::Took(delivered)),
+            None => CommandFate::Odd(format!("other bytes: {deliveries:?}")),
         },
-        Err(error) if is_body_unread(error) => Fate::Heard(Answer::TookPart(Vec::new())),
+        Err(error) if is_body_unread(error) => CommandFate::Heard(StoreAnswer::TookPart(Vec::new())),
         Err(error) => other(error),
     }
 }
 
 /// The outcome of a take by id.
-pub(crate) fn took_by_id(answer: &Result<Delivery>) -> Fate {
+pub(crate) fn took_by_id(answer: &Result<Delivery>) -> CommandFate {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
             Some((_, delivered)) => TakenById::Delivered(delivered),
-            None => return Fate::Odd(format!("other bytes: {delivery:?}")),
+            None => return CommandFate::Odd(format!("other bytes: {delivery:?}")),
         },
         Err(Error::Leased { .. }) => TakenById::Leased,
         Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
@@ -141,16 +142,16 @@ pub(crate) fn took_by_id(answer: &Result<Delivery>) -> Fate {
         Err(error) if is_nowhere(error) => TakenById::NotFound,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::TookById(heard))
+    CommandFate::Heard(StoreAnswer::TookById(heard))
 }
 
-pub(crate) fn settled(answer: &Result<Settled>) -> Fate {
+pub(crate) fn settled(answer: &Result<Settled>) -> CommandFate {
     let heard = match answer {
         Ok(settled) => became(settled),
         Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::Settled(heard))
+    CommandFate::Heard(StoreAnswer::Settled(heard))
 }
 
 /// The new state of a message whose lease was settled or ended.
@@ -165,7 +166,7 @@ fn became(settled: &Settled) -> SettleHeard {
 }
 
 /// The outcome of the end of a lease.
-pub(crate) fn ended(answer: &Result<Settled>) -> Fate {
+pub(crate) fn ended(answer: &Result<Settled>) -> CommandFate {
     let heard = match answer {
         Ok(settled) => Ended::Done(became(settled)),
         Err(Error::NotLeased { .. }) => Ended::NotLeased,
@@ -173,10 +174,10 @@ pub(crate) fn ended(answer: &Result<Settled>) -> Fate {
         Err(error) if is_nowhere(error) => Ended::NotFound,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::Ended(heard))
+    CommandFate::Heard(StoreAnswer::Ended(heard))
 }
 
-pub(crate) fn cancelled(answer: &Result<Cancelled>) -> Fate {
+pub(crate) fn cancelled(answer: &Result<Cancelled>) -> CommandFate {
     let heard = match answer {
         Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
         Ok(Cancelled::Leased(_)) => Changed::Leased,
@@ -184,41 +185,43 @@ pub(crate) fn cancelled(answer: &Result<Cancelled>) -> Fate {
         Ok(Cancelled::NotFound) => Changed::NotFound,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::Cancelled(heard))
+    CommandFate::Heard(StoreAnswer::Cancelled(heard))
 }
 
-pub(crate) fn moved(answer: &Result<Rescheduled>) -> Fate {
+pub(crate) fn moved(answer: &Result<Rescheduled>) -> CommandFate {
     let heard = match answer {
-        Ok(Rescheduled::Moved(id, due)) => Move::Moved { id: id.as_bits(), due: due.as_ms() },
-        Ok(Rescheduled::Leased(_)) => Move::Leased,
-        Ok(Rescheduled::Dead(_)) => Move::Dead,
-        Ok(Rescheduled::NotFound) => Move::NotFound,
-        Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => Move::ExpiresBeforeDue,
+        Ok(Rescheduled::Moved(id, due)) => RescheduleTo::Moved { id: id.as_bits(), due: due.as_ms() },
+        Ok(Rescheduled::Leased(_)) => RescheduleTo::Leased,
+        Ok(Rescheduled::Dead(_)) => RescheduleTo::Dead,
+        Ok(Rescheduled::NotFound) => RescheduleTo::NotFound,
+        Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => RescheduleTo::ExpiresBeforeDue,
         Err(error) => return other(error),
     };
-    Fate::Heard(Answer::Rescheduled(heard))
+    CommandFate::Heard(StoreAnswer::Rescheduled(heard))
 }
 
-pub(crate) fn got(answer: &Result<Message<Bytes>>) -> Fate {
+pub(crate) fn got(answer: &Result<Message<Bytes>>) -> CommandFate {
     match answer {
         Ok(message) => match sight(message) {
-            Some((_, sight)) => Fate::Heard(Answer::Got(Found::Message(sight))),
-            None => Fate::Odd(format!("other bytes: {message:?}")),
+            Some((_, sight)) => CommandFate::Heard(StoreAnswer::Got(FoundMessage::Message(sight))),
+            None => CommandFate::Odd(format!("other bytes: {message:?}")),
         },
-        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Got(Found::Nothing)),
+        Err(error) if is_nowhere(error) => CommandFate::Heard(StoreAnswer::Got(FoundMessage::Nothing)),
         Err(error) => other(error),
     }
 }
 
 /// The outcome of a peek at the first message of a state.
-pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> Fate {
+pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> CommandFate {
     match answer {
-        Ok(None) => Fate::Heard(Answer::Peeked(None)),
+        Ok(None) => CommandFate::Heard(StoreAnswer::Peeked(None)),
         Ok(Some(message)) => match sight(message) {
-            Some(shown) if message.standing.state.kind() == state => Fate::Heard(Answer::Peeked(Some(shown))),
-            _ => Fate::Odd(format!("other bytes, or not {state}: {message:?}")),
+            Some(shown) if message.standing.state.kind() == state => {
+                CommandFate::Heard(StoreAnswer::Peeked(Some(shown)))
+            }
+            _ => CommandFate::Odd(format!("other bytes, or not {state}: {message:?}")),
         },
-        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Peeked(None)),
+        Err(error) if is_nowhere(error) => CommandFate::Heard(StoreAnswer::Peeked(None)),
         Err(error) => other(error),
     }
 }
@@ -246,10 +249,10 @@ fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
         keyed: message.key.is_some(),
         holder: words::held_by(message)?,
         shown: match message.standing.state {
-            State::Scheduled => Shown::Scheduled,
-            State::Ready => Shown::Ready,
-            State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
-            State::Dead(death) => Shown::Dead(death.at.as_ms()),
+            State::Scheduled => ShownMessage::Scheduled,
+            State::Ready => ShownMessage::Ready,
+            State::Leased(lease) => ShownMessage::Leased(lease.deadline.as_ms()),
+            State::Dead(death) => ShownMessage::Dead(death.at.as_ms()),
         },
     };
     Some((address, sight))
@@ -266,11 +269,11 @@ pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, St
 }
 
 /// The outcome of a revive or discard of one message.
-pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
+pub(crate) fn raised(answer: &Result<BulkOutcome>) -> CommandFate {
     let refusal = match answer {
-        Ok(swept) if swept.done == 1 => return Fate::Heard(Answer::Raised(Raised::Done)),
+        Ok(swept) if swept.done == 1 => return CommandFate::Heard(StoreAnswer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.first().map(|(_, error)| error),
-        Err(error) if is_nowhere(error) => return Fate::Heard(Answer::Raised(Raised::NotFound)),
+        Err(error) if is_nowhere(error) => return CommandFate::Heard(StoreAnswer::Raised(Raised::NotFound)),
         Err(error) => return other(error),
     };
     let heard = match refusal {
@@ -278,22 +281,22 @@ pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
         Some(Error::MessageNotFound { .. }) => Raised::NotFound,
         Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
         Some(error) => return other(error),
-        None => return Fate::Odd("neither done nor refused".to_owned()),
+        None => return CommandFate::Odd("neither done nor refused".to_owned()),
     };
-    Fate::Heard(Answer::Raised(heard))
+    CommandFate::Heard(StoreAnswer::Raised(heard))
 }
 
 /// The outcome of a bulk operation.
-pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
+pub(crate) fn done<T>(answer: &Result<T>) -> CommandFate {
     match answer {
-        Ok(_) => Fate::Heard(Answer::Done),
-        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Done),
+        Ok(_) => CommandFate::Heard(StoreAnswer::Done),
+        Err(error) if is_nowhere(error) => CommandFate::Heard(StoreAnswer::Done),
         Err(error) => other(error),
     }
 }
 
 /// Whether a revive of all has tried all messages. A message whose key's owner cannot be read must not stay dead for that.
-pub(crate) fn revived_all(swept: Swept) -> Result<()> {
+pub(crate) fn revived_all(swept: BulkOutcome) -> Result<()> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
             let reason = format!("some dead messages were not revived: {error}").into();
@@ -304,7 +307,7 @@ pub(crate) fn revived_all(swept: Swept) -> Result<()> {
 }
 
 /// A queue's own settings in the oracle's terms; none if the queue is unknown.
-pub(crate) fn settings(answer: &Result<QueueStats>) -> Fate {
+pub(crate) fn settings(answer: &Result<QueueStats>) -> CommandFate {
     let own = match answer {
         Ok(stats) => Some(&stats.own),
         Err(error) if is_nowhere(error) => None,
@@ -315,5 +318,5 @@ pub(crate) fn settings(answer: &Result<QueueStats>) -> Fate {
         let setting = own.and_then(|own| own.iter().find(|setting| setting.name() == name));
         (name.as_str(), setting.and_then(words::value))
     };
-    Fate::Heard(Answer::Settings(names.map(value).collect()))
+    CommandFate::Heard(StoreAnswer::Settings(names.map(value).collect()))
 }

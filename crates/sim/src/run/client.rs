@@ -7,22 +7,23 @@ use std::sync::Arc;
 
 use dwell_model::{Message, MessageId, Receipt, SettingChange, StateKind};
 use dwell_store::{
-    self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
-    Swept,
+    self as wish, BulkOutcome, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result,
+    Settled, Store,
 };
 
 use super::again::Again;
-use super::answers::{self, Fate};
+use super::answers::{self, CommandFate};
 use super::disaster::Climate;
 use super::world::World;
 use crate::oracle::{
-    Address, Answer, Ask, Attempt, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target, Terms,
+    Address, Attempt, Due, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep,
+    TakenById, Terms, ViolationKind,
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
 
 /// A lease that the client holds.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     address: Address,
     id: MessageId,
     receipt: Receipt,
@@ -30,7 +31,7 @@ pub(super) struct Held {
     takes: u32,
 }
 
-impl Held {
+impl HeldLease {
     /// The queue of the message.
     pub(super) fn queue(&self) -> u32 {
         self.address.queue
@@ -45,16 +46,16 @@ pub(super) struct Flight {
     pub(super) is_take: bool,
     /// Whether the call runs in slices, some of which may take effect before it is answered.
     pub(super) is_sweep: bool,
-    pub(super) about: About,
-    pub(super) future: Pin<Box<dyn Future<Output = Said>>>,
+    pub(super) about: CallSubject,
+    pub(super) future: Pin<Box<dyn Future<Output = CallAnswer>>>,
 }
 
 /// The subject of a call, kept until its answer arrives.
-pub(super) enum About {
+pub(super) enum CallSubject {
     Put(Box<Again>),
     /// A put of something else under the token of this put.
     Mismatch(Box<Again>),
-    Settle(Vec<(Held, bool)>),
+    Settle(Vec<(HeldLease, bool)>),
     EndLease(Vec<(Address, MessageId)>),
     Discard(u32),
     Other,
@@ -62,7 +63,7 @@ pub(super) enum About {
 
 /// The answer to a call.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum CallAnswer {
     Put(Result<PutAnswer>),
     Took(Result<Vec<Delivery>>),
     TookById(Result<Delivery>),
@@ -72,7 +73,7 @@ pub(super) enum Said {
     Moved(Result<Rescheduled>),
     Got(Result<Message>),
     Peeked(StateKind, Result<Option<Message>>),
-    Raised(Result<Swept>),
+    Raised(Result<BulkOutcome>),
     Swept(Result<()>),
 }
 
@@ -117,13 +118,13 @@ impl World {
     }
 
     /// Begins a command in the oracle just before it is sent.
-    fn begin(&mut self, ask: Ask) -> Op {
+    fn begin(&mut self, ask: StoreCall) -> Op {
         self.trace.add(format_args!("  ask {ask:?}"));
         let now = self.reading();
         self.oracle.begin(ask, now)
     }
 
-    fn fly(&mut self, ops: Vec<Op>, about: About, future: impl Future<Output = Said> + 'static) {
+    fn fly(&mut self, ops: Vec<Op>, about: CallSubject, future: impl Future<Output = CallAnswer> + 'static) {
         self.launch(Flight { ops, is_take: false, is_sweep: false, about, future: Box::pin(future) });
     }
 
@@ -146,20 +147,20 @@ impl World {
     }
 
     fn send_put(&mut self, again: Again) {
-        let op = self.begin(Ask::Put(again.put.address.group(), again.put.spec));
+        let op = self.begin(StoreCall::Put(again.put.address.group(), again.put.spec));
         let (store, put) = (self.store(), again.put.put.clone());
-        let future = async move { Said::Put(one(store.put(vec![put]).await)) };
-        self.fly(vec![op], About::Put(Box::new(again)), future);
+        let future = async move { CallAnswer::Put(one(store.put(vec![put]).await)) };
+        self.fly(vec![op], CallSubject::Put(Box::new(again)), future);
     }
 
     /// Puts something else under the token of a put that was answered.
     fn send_mismatch(&mut self, again: Again) {
         let no = self.pool.next_no();
         let put = workload::mismatched(&mut self.rng, &again.put, no);
-        let op = self.begin(Ask::Mismatch { group: again.put.address.group(), no: again.put.spec.no });
+        let op = self.begin(StoreCall::Mismatch { group: again.put.address.group(), no: again.put.spec.no });
         let store = self.store();
-        let future = async move { Said::Put(one(store.put(vec![put]).await)) };
-        self.fly(vec![op], About::Mismatch(Box::new(again)), future);
+        let future = async move { CallAnswer::Put(one(store.put(vec![put]).await)) };
+        self.fly(vec![op], CallSubject::Mismatch(Box::new(again)), future);
     }
 
     fn take(&mut self) {
@@ -173,10 +174,16 @@ impl World {
         take.bound = bound;
         let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
         take.holder = terms.holder.map(words::holder);
-        let op = self.begin(Ask::Take { queues, terms });
+        let op = self.begin(StoreCall::Take { queues, terms });
         let store = self.store();
-        let future = Box::pin(async move { Said::Took(store.take(take).await) });
-        self.launch(Flight { ops: vec![op], is_take: true, is_sweep: false, about: About::Other, future });
+        let future = Box::pin(async move { CallAnswer::Took(store.take(take).await) });
+        self.launch(Flight {
+            ops: vec![op],
+            is_take: true,
+            is_sweep: false,
+            about: CallSubject::Other,
+            future,
+        });
     }
 
     fn take_by_id(&mut self) {
@@ -184,14 +191,14 @@ impl World {
         let lease_ms = workload::lease_ms(&mut self.rng);
         let bound = self.rng.percent(20);
         let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
-        let op = self.begin(Ask::TakeById { message: address, terms });
+        let op = self.begin(StoreCall::TakeById { message: address, terms });
         let store = self.store();
         let queue = queue_name(address.queue);
-        self.fly(vec![op], About::Other, async move {
+        self.fly(vec![op], CallSubject::Other, async move {
             let Terms { bound, holder, .. } = terms;
             let terms =
                 LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
-            Said::TookById(store.take_id(queue, id, terms).await)
+            CallAnswer::TookById(store.take_id(queue, id, terms).await)
         });
     }
 
@@ -216,7 +223,7 @@ impl World {
         self.settle_batch(vec![held]);
     }
 
-    fn settle_batch(&mut self, batch: Vec<Held>) {
+    fn settle_batch(&mut self, batch: Vec<HeldLease>) {
         if batch.is_empty() {
             return;
         }
@@ -224,13 +231,17 @@ impl World {
         for held in batch {
             let (action, wish) = workload::action(&mut self.rng);
             let token = held.receipt.token.0;
-            ops.push(self.begin(Ask::Settle { message: held.address, token, action }));
+            ops.push(self.begin(StoreCall::Settle { message: held.address, token, action }));
             settles.push(wish::Settle { receipt: held.receipt.clone(), action: wish });
             let extends = matches!(action, crate::oracle::Action::Extend { .. });
             about.push((held, extends));
         }
         let store = self.store();
-        self.fly(ops, About::Settle(about), async move { Said::Settled(store.settle(settles).await) });
+        self.fly(
+            ops,
+            CallSubject::Settle(about),
+            async move { CallAnswer::Settled(store.settle(settles).await) },
+        );
     }
 
     /// Ends leases of a queue, as an operator does: those believed to be in force, and sometimes one of a message that is
@@ -250,16 +261,20 @@ impl World {
             }));
         }
         let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
-        let ask = |(message, _, takes): &(Address, MessageId, u32)| Ask::EndLease {
+        let ask = |(message, _, takes): &(Address, MessageId, u32)| StoreCall::EndLease {
             message: *message,
             takes: *takes,
         };
-        let asks: Vec<Ask> = leases.iter().map(ask).collect();
+        let asks: Vec<StoreCall> = leases.iter().map(ask).collect();
         let ops = asks.into_iter().map(|ask| self.begin(ask)).collect();
-        let about = About::EndLease(leases.iter().map(|(address, id, _)| (*address, *id)).collect());
+        let about = CallSubject::EndLease(leases.iter().map(|(address, id, _)| (*address, *id)).collect());
         let named = leases.into_iter().map(|(_, id, takes)| wish::LeaseRef { id, takes }).collect();
         let store = self.store();
-        self.fly(ops, about, async move { Said::Ended(store.expire_lease(queue_name(queue), named).await) });
+        self.fly(
+            ops,
+            about,
+            async move { CallAnswer::Ended(store.expire_lease(queue_name(queue), named).await) },
+        );
     }
 
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
@@ -272,23 +287,23 @@ impl World {
         (!self.is_crowded(address.group())).then_some((address, id))
     }
 
-    fn some_target(&mut self) -> Option<(GroupId, Target, wish::Target)> {
+    fn some_target(&mut self) -> Option<(GroupId, GroupTarget, wish::Target)> {
         if self.rng.percent(40) {
             let (queue, key) = (workload::queue(&mut self.rng), workload::key(&mut self.rng));
             let group = GroupId { queue, member: Member::Key(key) };
-            let target = (group, Target::Key, wish::Target::Key(key_name(key)));
+            let target = (group, GroupTarget::Key, wish::Target::Key(key_name(key)));
             return (!self.is_crowded(group)).then_some(target);
         }
         let (address, id) = self.some_message()?;
-        Some((address.group(), Target::Message(address.no), wish::Target::Id(id)))
+        Some((address.group(), GroupTarget::Message(address.no), wish::Target::Id(id)))
     }
 
     fn cancel(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(Ask::Cancel(group, target));
+        let op = self.begin(StoreCall::Cancel(group, target));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move {
-            Said::Cancelled(one(store.cancel(queue, vec![wish]).await))
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Cancelled(one(store.cancel(queue, vec![wish]).await))
         });
     }
 
@@ -296,31 +311,29 @@ impl World {
         let Some((group, target, wish)) = self.some_target() else { return };
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
-        let op = self.begin(Ask::Reschedule(group, target, due));
+        let op = self.begin(StoreCall::Reschedule(group, target, due));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move {
-            Said::Moved(one(store.reschedule(queue, vec![(wish, words::when(due))]).await))
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Moved(one(store.reschedule(queue, vec![(wish, words::when(due))]).await))
         });
     }
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let dead = self.uses.percent(&mut self.rng, 50);
-        let op = self.begin(Ask::Get(group, target, dead));
+        let op = self.begin(StoreCall::Get(group, target, dead));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(
-            vec![op],
-            About::Other,
-            async move { Said::Got(one(store.get(queue, vec![wish], dead).await)) },
-        );
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Got(one(store.get(queue, vec![wish], dead).await))
+        });
     }
 
     fn peek(&mut self) {
         let (queue, state) = (workload::queue(&mut self.rng), *self.rng.pick(&StateKind::ALL));
-        let op = self.begin(Ask::Peek { queue });
+        let op = self.begin(StoreCall::Peek { queue });
         let store = self.store();
-        self.fly(vec![op], About::Other, async move {
-            Said::Peeked(state, store.peek(queue_name(queue), state).await)
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Peeked(state, store.peek(queue_name(queue), state).await)
         });
     }
 
@@ -328,19 +341,19 @@ impl World {
         let Some((address, id)) = self.some_dead() else { return };
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
-        let op = self.begin(Ask::Revive(address, due));
+        let op = self.begin(StoreCall::Revive(address, due));
         let (store, queue) = (self.store(), queue_name(address.queue));
-        self.fly(vec![op], About::Other, async move {
-            Said::Raised(store.revive(queue, wish::Selection::Ids(vec![id]), words::when(due)).await)
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Raised(store.revive(queue, wish::Selection::Ids(vec![id]), words::when(due)).await)
         });
     }
 
     fn discard(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
-        let op = self.begin(Ask::Discard(address));
+        let op = self.begin(StoreCall::Discard(address));
         let (store, queue) = (self.store(), queue_name(address.queue));
-        self.fly(vec![op], About::Discard(address.queue), async move {
-            Said::Raised(store.discard(queue, wish::Selection::Ids(vec![id])).await)
+        self.fly(vec![op], CallSubject::Discard(address.queue), async move {
+            CallAnswer::Raised(store.discard(queue, wish::Selection::Ids(vec![id])).await)
         });
     }
 
@@ -359,10 +372,10 @@ impl World {
 
     fn change(&mut self, queue: u32, change: SettingChange) {
         let (setting, value) = words::change(&change);
-        let op = self.begin(Ask::Configure { queue, setting, value });
+        let op = self.begin(StoreCall::Configure { queue, setting, value });
         let store = self.store();
-        self.fly(vec![op], About::Other, async move {
-            Said::Swept(store.configure(queue_name(queue), vec![change]).await.map(drop))
+        self.fly(vec![op], CallSubject::Other, async move {
+            CallAnswer::Swept(store.configure(queue_name(queue), vec![change]).await.map(drop))
         });
     }
 
@@ -370,10 +383,10 @@ impl World {
         let queue = workload::queue(&mut self.rng);
         let now = self.wall();
         let sweep = workload::sweep(&mut self.rng, now);
-        let op = self.begin(Ask::Sweep { queue, sweep });
+        let op = self.begin(StoreCall::Sweep { queue, sweep });
         let (store, name, all) = (self.store(), queue_name(queue), wish::Selection::All);
         let future = async move {
-            Said::Swept(match sweep {
+            CallAnswer::Swept(match sweep {
                 Sweep::Purge => store.purge(name).await.map(drop),
                 Sweep::DeleteQueue => store.delete_queue(name).await.map(drop),
                 Sweep::ReviveAll(due) => {
@@ -382,30 +395,33 @@ impl World {
                 Sweep::DiscardAll => store.discard(name, all).await.map(drop),
             })
         };
-        let (about, future) = (About::Other, Box::pin(future));
+        let (about, future) = (CallSubject::Other, Box::pin(future));
         self.launch(Flight { ops: vec![op], is_take: false, is_sweep: true, about, future });
     }
 
     /// Reports the answer to a call to the oracle, and remembers what later commands may refer to. `bad_reads`: whether
     /// something could not be read for this answer.
-    pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said, bad_reads: bool) {
+    pub(super) fn land(&mut self, ops: Vec<Op>, about: CallSubject, said: CallAnswer, bad_reads: bool) {
         let fates = match &said {
-            Said::Put(answer) => vec![answers::put(answer)],
-            Said::Took(answer) => vec![answers::took(answer, bad_reads)],
-            Said::TookById(answer) => vec![answers::took_by_id(answer)],
-            Said::Settled(answers) => answers.iter().map(answers::settled).collect(),
-            Said::Ended(answers) => answers.iter().map(answers::ended).collect(),
-            Said::Cancelled(answer) => vec![answers::cancelled(answer)],
-            Said::Moved(answer) => vec![answers::moved(answer)],
-            Said::Got(answer) => vec![answers::got(answer)],
-            Said::Peeked(state, answer) => vec![answers::peeked(*state, answer)],
-            Said::Raised(answer) => vec![answers::raised(answer)],
-            Said::Swept(answer) => vec![answers::done(answer)],
+            CallAnswer::Put(answer) => vec![answers::put(answer)],
+            CallAnswer::Took(answer) => vec![answers::took(answer, bad_reads)],
+            CallAnswer::TookById(answer) => vec![answers::took_by_id(answer)],
+            CallAnswer::Settled(answers) => answers.iter().map(answers::settled).collect(),
+            CallAnswer::Ended(answers) => answers.iter().map(answers::ended).collect(),
+            CallAnswer::Cancelled(answer) => vec![answers::cancelled(answer)],
+            CallAnswer::Moved(answer) => vec![answers::moved(answer)],
+            CallAnswer::Got(answer) => vec![answers::got(answer)],
+            CallAnswer::Peeked(state, answer) => vec![answers::peeked(*state, answer)],
+            CallAnswer::Raised(answer) => vec![answers::raised(answer)],
+            CallAnswer::Swept(answer) => vec![answers::done(answer)],
         };
         self.note_failure(&ops, &said);
         self.note_deaths(&about, &said);
-        if let (Said::Put(Ok(answer)), Fate::Heard(Answer::Put(heard)), About::Put(again)) =
-            (&said, &fates[0], &about)
+        if let (
+            CallAnswer::Put(Ok(answer)),
+            CommandFate::Heard(StoreAnswer::Put(heard)),
+            CallSubject::Put(again),
+        ) = (&said, &fates[0], &about)
             && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
         {
             self.oracle.numbered(again.put.spec.no, answer.number.get());
@@ -417,13 +433,13 @@ impl World {
             }
         }
         // A put whose key cannot be looked up is refused for that reason.
-        if let (Said::Put(answer), About::Put(_)) = (&said, &about)
+        if let (CallAnswer::Put(answer), CallSubject::Put(_)) = (&said, &about)
             && !matches!(answer, Err(Error::Overloaded { .. } | Error::DiskFull { .. }))
         {
             self.puts_decided += 1;
         }
         let unread = self.leased_unread(&ops, &fates);
-        let heard: Vec<bool> = fates.iter().map(|fate| matches!(fate, Fate::Heard(_))).collect();
+        let heard: Vec<bool> = fates.iter().map(|fate| matches!(fate, CommandFate::Heard(_))).collect();
         for (op, fate) in ops.into_iter().zip(fates) {
             self.conclude(op, fate);
         }
@@ -434,11 +450,11 @@ impl World {
                 _ if self.weather.lacks_files() => Attempt::Unknown,
                 _ => Attempt::Spent,
             };
-            let op = self.begin(Ask::Unread { queues, due, attempt });
+            let op = self.begin(StoreCall::Unread { queues, due, attempt });
             self.unread.push(op);
         }
         match (said, about) {
-            (Said::Put(answer), About::Put(mut again)) if again.put.spec.token => {
+            (CallAnswer::Put(answer), CallSubject::Put(mut again)) if again.put.spec.token => {
                 again.is_mismatch = answer.is_ok() && self.uses.percent(&mut self.rng, 15);
                 if !heard[0] || again.is_mismatch || self.rng.percent(10) {
                     self.repeat(*again);
@@ -447,20 +463,22 @@ impl World {
                 }
             }
             // The put that owns the token is unchanged.
-            (Said::Put(_), About::Mismatch(mut again)) => {
+            (CallAnswer::Put(_), CallSubject::Mismatch(mut again)) => {
                 again.is_mismatch = false;
                 self.repeat(*again);
             }
-            (Said::Ended(answers), About::EndLease(leases)) => {
+            (CallAnswer::Ended(answers), CallSubject::EndLease(leases)) => {
                 for ((address, id), answer) in leases.into_iter().zip(answers) {
                     if matches!(answer, Ok(Settled::Dead(_))) {
                         self.pool.add_dead(&mut self.rng, address, id);
                     }
                 }
             }
-            (Said::Took(Ok(deliveries)), _) => deliveries.iter().for_each(|delivery| self.hold(delivery)),
-            (Said::TookById(Ok(delivery)), _) => self.hold(&delivery),
-            (Said::Settled(answers), About::Settle(batch)) => {
+            (CallAnswer::Took(Ok(deliveries)), _) => {
+                deliveries.iter().for_each(|delivery| self.hold(delivery))
+            }
+            (CallAnswer::TookById(Ok(delivery)), _) => self.hold(&delivery),
+            (CallAnswer::Settled(answers), CallSubject::Settle(batch)) => {
                 for ((held, extends), answer) in batch.into_iter().zip(answers) {
                     self.settled(held, extends, &answer);
                 }
@@ -469,7 +487,7 @@ impl World {
         }
     }
 
-    fn settled(&mut self, held: Held, extends: bool, answer: &Result<Settled>) {
+    fn settled(&mut self, held: HeldLease, extends: bool, answer: &Result<Settled>) {
         if matches!(answer, Ok(Settled::Dead(_))) {
             self.pool.add_dead(&mut self.rng, held.address, held.id);
         }
@@ -486,7 +504,7 @@ impl World {
         let id = delivery.message.id;
         self.pool.add(&mut self.rng, address, id);
         let takes = delivery.message.standing.counts.takes;
-        self.held.push(Held { address, id, receipt: delivery.receipt.clone(), takes });
+        self.held.push(HeldLease { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
     /// Keeps a put of unknown outcome, and sometimes any other, for a retry. At most one is kept.
@@ -497,27 +515,29 @@ impl World {
     }
 
     /// The queues of a take that has leased messages which it could not read.
-    fn leased_unread(&self, ops: &[Op], fates: &[Fate]) -> Option<Vec<u32>> {
-        let is_unread =
-            matches!(fates, [Fate::Heard(Answer::TookPart(_) | Answer::TookById(TakenById::Unread))]);
+    fn leased_unread(&self, ops: &[Op], fates: &[CommandFate]) -> Option<Vec<u32>> {
+        let is_unread = matches!(
+            fates,
+            [CommandFate::Heard(StoreAnswer::TookPart(_) | StoreAnswer::TookById(TakenById::Unread))]
+        );
         is_unread.then(|| self.oracle.queues_of(ops[0]))
     }
 
-    fn note_failure(&mut self, ops: &[Op], said: &Said) {
+    fn note_failure(&mut self, ops: &[Op], said: &CallAnswer) {
         let errors: Vec<&Error> = match said {
-            Said::Put(Err(error))
-            | Said::Took(Err(error))
-            | Said::TookById(Err(error))
-            | Said::Cancelled(Err(error))
-            | Said::Moved(Err(error))
-            | Said::Got(Err(error))
-            | Said::Peeked(_, Err(error))
-            | Said::Raised(Err(error))
-            | Said::Swept(Err(error)) => vec![error],
-            Said::Settled(answers) | Said::Ended(answers) => {
+            CallAnswer::Put(Err(error))
+            | CallAnswer::Took(Err(error))
+            | CallAnswer::TookById(Err(error))
+            | CallAnswer::Cancelled(Err(error))
+            | CallAnswer::Moved(Err(error))
+            | CallAnswer::Got(Err(error))
+            | CallAnswer::Peeked(_, Err(error))
+            | CallAnswer::Raised(Err(error))
+            | CallAnswer::Swept(Err(error)) => vec![error],
+            CallAnswer::Settled(answers) | CallAnswer::Ended(answers) => {
                 answers.iter().filter_map(|answer| answer.as_ref().err()).collect()
             }
-            Said::Raised(Ok(swept)) => swept.refused.iter().map(|(_, error)| error).collect(),
+            CallAnswer::Raised(Ok(swept)) => swept.refused.iter().map(|(_, error)| error).collect(),
             _ => Vec::new(),
         };
         let is_fatal = errors.iter().any(|error| answers::is_fatal(error));
@@ -526,7 +546,7 @@ impl World {
         let may_be = !has_let_read || self.disk.is_off() || self.is_scarred;
         if let Some(error) = unread.filter(|_| !may_be) {
             let text = format!("nothing keeps the store from reading, and it says {error}");
-            self.oracle.accuse(Kind::Contradiction, text);
+            self.oracle.accuse(ViolationKind::Contradiction, text);
         }
         self.has_failed |= is_fatal;
     }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use dwell_model::DeathReason;
 use dwell_store::{DeathCounts, DiscardCounts, Error, QueueDeaths, Result, Settled};
 
-use super::client::{About, Said};
+use super::client::{CallAnswer, CallSubject};
 use super::world::World;
-use crate::oracle::{DEAD_MAX, DEAD_TTL, Kind, ON_EXPIRY};
+use crate::oracle::{DEAD_MAX, DEAD_TTL, ON_EXPIRY, ViolationKind};
 use crate::workload::{QUEUES, queue_name};
 
 /// The minimum counts; see the [module](self).
@@ -38,19 +38,19 @@ fn is_no_less(counted: &QueueDeaths, (deaths, discarded): &(DeathCounts, Discard
 
 impl World {
     /// Records the deaths and discards of an answer.
-    pub(super) fn note_deaths(&mut self, about: &About, said: &Said) {
+    pub(super) fn note_deaths(&mut self, about: &CallSubject, said: &CallAnswer) {
         match (about, said) {
-            (About::Settle(batch), Said::Settled(answers)) => {
+            (CallSubject::Settle(batch), CallAnswer::Settled(answers)) => {
                 for ((held, _), answer) in batch.iter().zip(answers) {
                     self.note_death(held.queue(), answer, false);
                 }
             }
-            (About::EndLease(leases), Said::Ended(answers)) => {
+            (CallSubject::EndLease(leases), CallAnswer::Ended(answers)) => {
                 for ((address, _), answer) in leases.iter().zip(answers) {
                     self.note_death(address.queue, answer, true);
                 }
             }
-            (About::Discard(queue), Said::Raised(Ok(swept))) => {
+            (CallSubject::Discard(queue), CallAnswer::Raised(Ok(swept))) => {
                 self.deaths.least.entry(*queue).or_default().1.asked += swept.done;
             }
             _ => {}
@@ -76,7 +76,7 @@ impl World {
             Some(Ok(counted)) => counted,
             other => {
                 let text = format!("deaths were answered {other:?}");
-                return self.oracle.accuse(Kind::Contradiction, text);
+                return self.oracle.accuse(ViolationKind::Contradiction, text);
             }
         };
         self.trace.add(format_args!("  deaths {counted:?}"));
@@ -93,7 +93,7 @@ impl World {
             let buried_most = least.0.buried + self.deaths.unsure;
             if is_causeless || of_queue.deaths.buried > buried_most || !is_no_less(&of_queue, least) {
                 let text = format!("queue {queue} counts {of_queue:?}, and {least:?} was answered");
-                return self.oracle.accuse(Kind::Contradiction, text);
+                return self.oracle.accuse(ViolationKind::Contradiction, text);
             }
             // A count never decreases while the store is open.
             *least = (DeathCounts { buried: least.0.buried, ..of_queue.deaths }, of_queue.discarded);

@@ -8,11 +8,11 @@ use dwell_engine::disk::{Calls, Crash, Fault};
 use dwell_engine::{Durability, Engine, OpenError};
 use dwell_model::MessageId;
 
-use super::client::About;
+use super::client::CallSubject;
 use super::deaths::Deaths;
 use super::world::{Running, World};
 use crate::mutants::MutantStore;
-use crate::oracle::{Kind, Op, Reading};
+use crate::oracle::{Op, Reading, ViolationKind};
 use crate::workload::body;
 
 /// The kinds of disasters in a run.
@@ -398,8 +398,8 @@ impl World {
         let flights = std::mem::take(&mut self.flights);
         for flight in flights {
             match flight.about {
-                About::Put(again) if again.put.spec.token => self.repeat(*again),
-                About::Mismatch(mut again) => {
+                CallSubject::Put(again) if again.put.spec.token => self.repeat(*again),
+                CallSubject::Mismatch(mut again) => {
                     again.is_mismatch = false;
                     self.repeat(*again);
                 }
@@ -458,7 +458,7 @@ impl World {
             self.oracle.closed(now);
         } else {
             self.oracle.accuse(
-                Kind::Contradiction,
+                ViolationKind::Contradiction,
                 "a store that was closed left calls without an answer".to_owned(),
             );
         }
@@ -509,12 +509,12 @@ impl World {
                 // It reports the damage, changes nothing, and opens once the medium is readable again.
                 Err(OpenError::Damaged { .. }) if self.disk.is_rotten() => self.disk.heal_rot(|_| true),
                 Err(error) => {
-                    self.oracle.accuse(Kind::Lost, format!("the store cannot be opened: {error}"));
+                    self.oracle.accuse(ViolationKind::Lost, format!("the store cannot be opened: {error}"));
                     return;
                 }
             }
         }
-        self.oracle.accuse(Kind::Lost, format!("the store did not open in {TRIES} tries"));
+        self.oracle.accuse(ViolationKind::Lost, format!("the store did not open in {TRIES} tries"));
     }
 
     fn plan_trouble_while_opening(&mut self) {

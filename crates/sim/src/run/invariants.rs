@@ -7,10 +7,10 @@ use std::sync::Arc;
 use dwell_model::{Message, SettingChange, SettingName, StateKind};
 use dwell_store::{Error, QueueStats, Result, Store, Take};
 
-use super::answers::{self, Fate};
-use super::client::{About, Said};
+use super::answers::{self, CommandFate};
+use super::client::{CallAnswer, CallSubject};
 use super::world::World;
-use crate::oracle::{Answer, Ask, DEAD_MAX, Kind, Tallies, Terms, are_first_of_each};
+use crate::oracle::{DEAD_MAX, StoreAnswer, StoreCall, Tallies, Terms, ViolationKind, are_first_of_each};
 use crate::workload::{self, QUEUES, Uses, queue_name, words};
 
 impl World {
@@ -109,7 +109,7 @@ impl World {
     pub(super) fn list_all(&mut self, queue: u32) {
         let Some(store) = self.open_store() else { return };
         let now = self.reading();
-        let op = self.oracle.begin(Ask::ListAll { queue }, now);
+        let op = self.oracle.begin(StoreCall::ListAll { queue }, now);
         let page_len = self.rng.between(1, 60) as usize;
         let mut sights = Vec::new();
         let mut firsts: BTreeMap<&str, Message> = BTreeMap::new();
@@ -151,7 +151,7 @@ impl World {
             }
         }
         self.trace.add(format_args!("  listed {queue}: {sights:?}"));
-        self.conclude(op, Fate::Heard(Answer::Listed(sights)));
+        self.conclude(op, CommandFate::Heard(StoreAnswer::Listed(sights)));
         for state in StateKind::ALL {
             self.peek_exactly(queue, state, firsts.remove(state.as_str()));
         }
@@ -167,7 +167,9 @@ impl World {
             // While flushes fail and memory is full, no ready message of a table can be read into memory.
             Some(Err(Error::Overloaded { .. })) if state == StateKind::Ready => return,
             other => {
-                return self.oracle.accuse(Kind::Contradiction, format!("a peek was answered {other:?}"));
+                return self
+                    .oracle
+                    .accuse(ViolationKind::Contradiction, format!("a peek was answered {other:?}"));
             }
         };
         let order = |message: &Option<Message>| message.as_ref().map(answers::peek_order);
@@ -178,12 +180,12 @@ impl World {
         }
         if order(&peeked) != order(&first) {
             let text = format!("a peek at {state} of queue {queue} shows {peeked:?}, and a list {first:?}");
-            self.oracle.accuse(Kind::OutOfOrder, text);
+            self.oracle.accuse(ViolationKind::OutOfOrder, text);
         }
     }
 
     fn odd(&mut self, op: crate::oracle::Op, text: String) {
-        self.conclude(op, Fate::Odd(text));
+        self.conclude(op, CommandFate::Odd(text));
     }
 
     fn stats(&mut self, queue: u32) -> Option<Result<QueueStats>> {
@@ -193,10 +195,10 @@ impl World {
 
     fn read_settings(&mut self, queue: u32) {
         let now = self.reading();
-        let op = self.oracle.begin(Ask::ReadSettings { queue }, now);
+        let op = self.oracle.begin(StoreCall::ReadSettings { queue }, now);
         let fate = match self.stats(queue) {
             Some(stats) => answers::settings(&stats),
-            None => Fate::Odd("stats were not answered".to_owned()),
+            None => CommandFate::Odd("stats were not answered".to_owned()),
         };
         self.trace.add(format_args!("  settings of {queue}: {fate:?}"));
         self.conclude(op, fate);
@@ -215,7 +217,9 @@ impl World {
         let counted = match stats {
             Ok(stats) => Tallies::of(&stats.counts),
             Err(Error::UnknownQueue { .. }) => Tallies::default(),
-            Err(error) => return self.oracle.accuse(Kind::Contradiction, format!("stats said {error}")),
+            Err(error) => {
+                return self.oracle.accuse(ViolationKind::Contradiction, format!("stats said {error}"));
+            }
         };
         if !expected.allows(counted) {
             let text = format!("queue {queue} counts {counted:?}, and has {expected:?}");
@@ -228,11 +232,11 @@ impl World {
         let change = SettingChange::Reset(setting);
         let (setting, value) = words::change(&change);
         let now = self.reading();
-        let op = self.oracle.begin(Ask::Configure { queue, setting, value }, now);
+        let op = self.oracle.begin(StoreCall::Configure { queue, setting, value }, now);
         let answer = self.ask(async move { store.configure(queue_name(queue), vec![change]).await });
         let fate = match answer {
             Some(answer) => answers::done(&answer),
-            None => Fate::Odd("a change of a setting was not answered".to_owned()),
+            None => CommandFate::Odd("a change of a setting was not answered".to_owned()),
         };
         self.conclude(op, fate);
     }
@@ -244,27 +248,29 @@ impl World {
         let expected = self.oracle.ready(queues, now);
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
         let terms = Terms { lease_ms: 60_000, bound: false, holder: None };
-        let op = self.oracle.begin(Ask::Take { queues: queues.to_vec(), terms }, now);
-        let before = (self.unread_so_far(), self.no_room_so_far());
+        let op = self.oracle.begin(StoreCall::Take { queues: queues.to_vec(), terms }, now);
+        let before = (self.unread_so_far(), self.memory_full_so_far());
         let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());
         };
-        let (bad_reads, no_room) = (self.unread_so_far() > before.0, self.no_room_so_far() > before.1);
+        let (bad_reads, memory_full) =
+            (self.unread_so_far() > before.0, self.memory_full_so_far() > before.1);
         self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));
         if let (Ok(deliveries), Some(expected), false) = (&answer, &expected, bad_reads) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
             let first: Vec<u128> = expected.iter().take(max).map(|ready| ready.id).collect();
             // A cap on leases may end a batch early, and so may many simultaneous expiries; neither changes the order.
-            let ends_early = self.options.limits.leased < 100 || self.options.expired_a_turn < 100;
+            let ends_early = self.options.limits.leased < 100 || self.options.expired_per_turn < 100;
             let capped = got.len() < first.len() && !got.is_empty() && ends_early;
             let compared = if capped { &first[..got.len()] } else { &first[..] };
             // Queues whose next messages do not fit in memory are skipped.
-            if got != compared && !(no_room && are_first_of_each(&got, expected)) {
-                let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
+            if got != compared && !(memory_full && are_first_of_each(&got, expected)) {
+                let kind =
+                    if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.oracle.accuse(kind, text);
             }
         }
-        self.land(vec![op], About::Other, Said::Took(answer), bad_reads);
+        self.land(vec![op], CallSubject::Other, CallAnswer::Took(answer), bad_reads);
     }
 }

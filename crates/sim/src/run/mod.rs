@@ -32,7 +32,7 @@ use crate::oracle::Violation;
 
 /// The outcome of the run of one seed.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RunOutcome {
     /// The hash of all events.
     pub(crate) trace: u64,
     /// Commands that were acknowledged.
@@ -42,18 +42,18 @@ pub(crate) struct Outcome {
     /// The number of writes since the store was last opened before the end.
     pub(crate) writes: u64,
     /// Whether messages were flushed to tables meanwhile.
-    pub(crate) retired: bool,
+    pub(crate) flushed: bool,
     /// The violations.
     pub(crate) violations: Vec<Violation>,
 }
 
 /// Runs one seed; prints all events if `told`.
-pub(crate) fn run_seed(seed: u64, told: bool) -> Outcome {
+pub(crate) fn run_seed(seed: u64, told: bool) -> RunOutcome {
     World::new(seed, told, None, None).run()
 }
 
 /// Runs one seed with a fault planted.
-pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> Outcome {
+pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> RunOutcome {
     World::new(seed, false, Some(mutant), None).run()
 }
 
@@ -62,15 +62,15 @@ pub(crate) fn one(seed: u64, told: bool) -> bool {
     tell(seed, &run_seed(seed, told))
 }
 
-fn tell(seed: u64, outcome: &Outcome) -> bool {
+fn tell(seed: u64, outcome: &RunOutcome) -> bool {
     for violation in outcome.violations.iter().take(3) {
         println!("VIOLATION {violation}");
     }
     println!(
-        "seed {seed}, acknowledged {}, reopened {}, retired {}, trace {:016x}, violations {}",
+        "seed {seed}, acknowledged {}, reopened {}, flushed {}, trace {:016x}, violations {}",
         outcome.acknowledged,
         outcome.reopened,
-        outcome.retired,
+        outcome.flushed,
         outcome.trace,
         outcome.violations.len()
     );
@@ -101,7 +101,7 @@ fn squeezable(seed: u64) -> u64 {
 }
 
 /// Runs a seed whose only fault is that one to three writes fail for lack of room, after `writes` others.
-fn squeezed(seed: u64, writes: u64, told: bool) -> Outcome {
+fn squeezed(seed: u64, writes: u64, told: bool) -> RunOutcome {
     World::new(seed, told, None, Some(Climate::FullAt { writes, times: 1 + writes % 3 })).run()
 }
 
@@ -120,16 +120,16 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_at_any_write_loses_nothing_and_needs_no_opening() {
-        let (mut runs, mut retired) = (0, false);
+        let (mut runs, mut flushed) = (0, false);
         for seed in 1..=3 {
             for write in (0..squeezable(seed)).step_by(7) {
                 let outcome = squeezed(seed, write, false);
                 let first = outcome.violations.first();
                 assert!(first.is_none(), "dwell-sim squeeze --seed {seed} --write {write}\n{first:?}");
-                (runs, retired) = (runs + 1, retired || outcome.retired);
+                (runs, flushed) = (runs + 1, flushed || outcome.flushed);
             }
         }
-        assert!(runs > 30 && retired, "{runs} runs");
+        assert!(runs > 30 && flushed, "{runs} runs");
     }
 
     #[test]

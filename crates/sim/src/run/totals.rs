@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::Outcome;
+use super::RunOutcome;
 
 /// The totals of all runs.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ struct Totals {
 /// Returns true if nothing was violated.
 pub(super) fn of<R: Copy + Sync>(
     runs: Vec<R>,
-    run: impl Fn(&R) -> Outcome + Sync,
+    run: impl Fn(&R) -> RunOutcome + Sync,
     again: impl Fn(R) -> String + Sync,
 ) -> bool {
     let next = AtomicUsize::new(0);
@@ -48,7 +48,7 @@ pub(super) fn of<R: Copy + Sync>(
 
 impl Totals {
     /// Adds the outcome of a run; `None` if it panicked, which is a violation too.
-    fn add(&mut self, again: &str, outcome: Option<Outcome>) {
+    fn add(&mut self, again: &str, outcome: Option<RunOutcome>) {
         self.runs += 1;
         let first = match &outcome {
             Some(outcome) => {

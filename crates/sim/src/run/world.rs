@@ -12,17 +12,17 @@ use dwell_store::Store;
 use dwell_testkit::Random;
 use dwell_time::{Clock as _, ManualClock};
 
-use super::Outcome;
+use super::RunOutcome;
 use super::again::Again;
-use super::answers::Fate;
-use super::client::{Flight, Held};
+use super::answers::CommandFate;
+use super::client::{Flight, HeldLease};
 use super::deaths::Deaths;
 use super::disaster::{Climate, Weather};
 use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
-use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
+use crate::oracle::{Address, Op, Oracle, Reading, Rules, ViolationKind};
 use crate::workload::{self, Pool, Uses};
 
 /// The number of ticks after which the store has to run out of work. In between it is observed with flushes half done.
@@ -60,8 +60,8 @@ pub(super) struct World {
     pub(super) abandoned: Vec<Op>,
     /// Takes that could not read all that they leased, until the store has processed the rest.
     pub(super) unread: Vec<Op>,
-    pub(super) held: Vec<Held>,
-    pub(super) spent: Vec<Held>,
+    pub(super) held: Vec<HeldLease>,
+    pub(super) spent: Vec<HeldLease>,
     pub(super) again: Option<Again>,
     /// Whether the store has reported that it cannot continue.
     pub(super) has_failed: bool,
@@ -118,7 +118,7 @@ impl World {
             // Small enough that a journal that cannot begin a new segment reaches its limit.
             body_reach: if seed.is_multiple_of(3) { 96 * 1024 } else { u32::MAX },
             // Few enough that other commands, time and crashes come between two slices of a revive of all.
-            swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
+            bulk_per_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             // Short enough that runs are split like those of very large stores.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             // The disk loses what was answered within the interval; see `disaster`.
@@ -128,9 +128,9 @@ impl World {
             },
             // Few enough that more messages expire at one instant than one turn
             // processes, and any command may come before the rest.
-            expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
+            expired_per_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
             // Few enough that more leases run out at one instant than one slice processes, and takes wait for the rest.
-            lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
+            lapsed_per_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         match climate {
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Runs all ticks, or up to the first violation.
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> RunOutcome {
         self.open();
         let ticks = self.rng.between(60, 300);
         for tick in 0..ticks {
@@ -190,7 +190,7 @@ impl World {
         }
         let counters = self.running.as_ref().map(|running| running.engine.counters());
         let writes = counters.as_ref().map_or(0, |counters| counters.disk.writes);
-        let retired = counters.is_some_and(|counters| counters.checkpoints > 0);
+        let flushed = counters.is_some_and(|counters| counters.flushes > 0);
         if self.oracle.violations().is_empty() {
             self.last_look();
         }
@@ -200,12 +200,12 @@ impl World {
         // In this order: without the driver nothing is written, and no answer arrives.
         self.running = None;
         self.flights.clear();
-        Outcome {
+        RunOutcome {
             trace: self.trace.hash(),
             acknowledged: self.oracle.counts().acknowledged,
             reopened: self.reopened,
             writes,
-            retired,
+            flushed,
             violations: self.oracle.violations().to_vec(),
         }
     }
@@ -218,7 +218,7 @@ impl World {
         let strikes = self.rng.below(1_000) < 12 && self.climate == Climate::Storms;
         if self.has_failed && self.climate != Climate::Storms {
             let text = format!("the store gave up, and all that it met is {:?}", self.climate);
-            return self.oracle.accuse(Kind::Contradiction, text);
+            return self.oracle.accuse(ViolationKind::Contradiction, text);
         }
         if self.has_failed || strikes {
             self.strike();
@@ -262,7 +262,7 @@ impl World {
         }
         let wake = self.running.as_ref().map(|running| running.driver.next_wake());
         let text = format!("after {TURNS_TO_REST} turns at one instant the next is due still: {wake:?}");
-        self.oracle.accuse(Kind::Spin, text);
+        self.oracle.accuse(ViolationKind::Spin, text);
     }
 
     /// Checks that puts continue despite unreadable sectors: one in the journal
@@ -279,7 +279,7 @@ impl World {
             }
             let Some(left) = self.held_up_s.checked_sub(1) else {
                 let text = "puts are held up, and all that the store met is bad sectors".to_owned();
-                return self.oracle.accuse(Kind::Withheld, text);
+                return self.oracle.accuse(ViolationKind::Withheld, text);
             };
             self.held_up_s = left;
             self.clock.advance(1_000);
@@ -348,19 +348,19 @@ impl World {
     }
 
     /// How often the next message of a queue was not read because memory was full.
-    pub(super) fn no_room_so_far(&self) -> u64 {
-        self.running.as_ref().map_or(0, |running| running.engine.counters().no_room)
+    pub(super) fn memory_full_so_far(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.engine.counters().memory_full)
     }
 
     /// Reports the outcome of a command to the oracle.
-    pub(super) fn conclude(&mut self, op: Op, fate: Fate) {
+    pub(super) fn conclude(&mut self, op: Op, fate: CommandFate) {
         let now = self.reading();
         match fate {
-            Fate::Heard(answer) => self.oracle.end(op, answer, now),
-            Fate::Part => self.oracle.lose(op, now),
-            Fate::Unknown => self.lost.push(op),
-            Fate::Odd(text) => {
-                self.oracle.accuse(Kind::Contradiction, text);
+            CommandFate::Heard(answer) => self.oracle.end(op, answer, now),
+            CommandFate::Part => self.oracle.lose(op, now),
+            CommandFate::Unknown => self.lost.push(op),
+            CommandFate::Odd(text) => {
+                self.oracle.accuse(ViolationKind::Contradiction, text);
                 self.lost.push(op);
             }
         }

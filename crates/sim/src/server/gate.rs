@@ -19,7 +19,7 @@ pub(crate) enum Pass {
 }
 
 #[derive(Debug)]
-enum State {
+enum GateState {
     /// This server runs.
     Open(Client),
     /// It was killed, and no request can reach it any more.
@@ -30,7 +30,7 @@ enum State {
 
 #[derive(Debug)]
 struct Inner {
-    state: State,
+    state: GateState,
     parked: usize,
     /// The number of clients that have left.
     gone: usize,
@@ -39,24 +39,24 @@ struct Inner {
 
 /// The gate; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ClientGate {
     inner: Mutex<Inner>,
     changed: Condvar,
     clients: usize,
 }
 
-impl Gate {
+impl ClientGate {
     /// A closed gate for `clients` clients.
-    pub(crate) fn new(clients: usize) -> Gate {
-        let inner = Inner { state: State::Killed, parked: 0, gone: 0, answered: 0 };
-        Gate { inner: Mutex::new(inner), changed: Condvar::new(), clients }
+    pub(crate) fn new(clients: usize) -> ClientGate {
+        let inner = Inner { state: GateState::Killed, parked: 0, gone: 0, answered: 0 };
+        ClientGate { inner: Mutex::new(inner), changed: Condvar::new(), clients }
     }
 
     /// The running server, without waiting; `None` if the client has to go to the gate.
     pub(crate) fn server(&self) -> Option<Client> {
         match &self.inner().state {
-            State::Open(client) => Some(client.clone()),
-            State::Killed | State::Over => None,
+            GateState::Open(client) => Some(client.clone()),
+            GateState::Killed | GateState::Over => None,
         }
     }
 
@@ -64,7 +64,7 @@ impl Gate {
     /// lost: until then it could still take effect.
     pub(crate) fn await_killed(&self) {
         let mut inner = self.inner();
-        while matches!(inner.state, State::Open(_)) {
+        while matches!(inner.state, GateState::Open(_)) {
             inner = self.wait(inner);
         }
     }
@@ -76,9 +76,9 @@ impl Gate {
         self.changed.notify_all();
         let pass = loop {
             match &inner.state {
-                State::Open(client) => break Pass::Server(client.clone()),
-                State::Over => break Pass::Over,
-                State::Killed => inner = self.wait(inner),
+                GateState::Open(client) => break Pass::Server(client.clone()),
+                GateState::Over => break Pass::Over,
+                GateState::Killed => inner = self.wait(inner),
             }
         };
         inner.parked -= 1;
@@ -100,7 +100,7 @@ impl Gate {
     /// Lets clients pass to a server.
     pub(crate) fn open(&self, client: Client) {
         let mut inner = self.inner();
-        inner.state = State::Open(client);
+        inner.state = GateState::Open(client);
         inner.answered = 0;
         drop(inner);
         self.changed.notify_all();
@@ -115,14 +115,14 @@ impl Gate {
     /// client is at it. Returns false if one is not within `patience`.
     #[must_use = "false means that something is still in flight"]
     pub(crate) fn close(&self, patience: Duration) -> bool {
-        self.inner().state = State::Killed;
+        self.inner().state = GateState::Killed;
         self.changed.notify_all();
         self.wait_while(patience, |inner| inner.parked + inner.gone < self.clients)
     }
 
     /// Ends the run: all clients at the gate leave.
     pub(crate) fn over(&self) {
-        self.inner().state = State::Over;
+        self.inner().state = GateState::Over;
         self.changed.notify_all();
     }
 
@@ -143,7 +143,7 @@ impl Gate {
 
 /// Releases all clients when it is dropped, also by a panic.
 #[derive(Debug)]
-pub(crate) struct OverOnDrop<'a>(pub(crate) &'a Gate);
+pub(crate) struct OverOnDrop<'a>(pub(crate) &'a ClientGate);
 
 impl Drop for OverOnDrop<'_> {
     fn drop(&mut self) {

@@ -4,4 +4,4 @@ mod child;
 mod gate;
 
 pub(crate) use child::{Binary, Server};
-pub(crate) use gate::{Gate, OverOnDrop, Pass};
+pub(crate) use gate::{ClientGate, OverOnDrop, Pass};

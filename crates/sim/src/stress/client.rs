@@ -10,12 +10,13 @@ use dwell_model::{MessageId, Receipt, SettingChange, StateKind};
 use dwell_store::{self as wish, Delivery, Error, LeaseRef, LeaseTerms, Result, Settled, Store as _};
 use dwell_testkit::Random;
 
-use super::Shared;
+use super::StressShared;
 use super::wait::polled;
 use crate::oracle::{
-    Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target, Terms,
+    Action, Address, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep, Terms,
+    ViolationKind,
 };
-use crate::run::answers::{self, Fate};
+use crate::run::answers::{self, CommandFate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
 /// A caller avoids a group while this many commands to it are unexplained.
@@ -50,7 +51,7 @@ impl Burst {
 
 /// A lease that the caller holds.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldLease {
     address: Address,
     id: MessageId,
     receipt: Receipt,
@@ -61,9 +62,9 @@ struct Held {
 /// The state of a caller between bursts.
 pub(super) struct Hands {
     rng: Random,
-    held: Vec<Held>,
+    held: Vec<HeldLease>,
     /// Receipts that were settled: they must not prove a lease any more.
-    spent: Vec<Held>,
+    spent: Vec<HeldLease>,
     /// A put to be retried.
     again: Option<NewPut>,
     /// Whether to put something else under its token first, after the store has answered the put.
@@ -77,7 +78,7 @@ impl Hands {
 }
 
 /// A message as it is named to the oracle and to the store.
-type Named = (GroupId, Target, wish::Target);
+type NamedMessage = (GroupId, GroupTarget, wish::Target);
 
 /// A take that waits while its caller continues.
 struct Flight {
@@ -88,7 +89,7 @@ struct Flight {
 
 /// A caller; see the [module](self).
 pub(super) struct Client<'a> {
-    shared: &'a Shared,
+    shared: &'a StressShared,
     burst: &'a Burst,
     engine: Engine,
     hands: &'a mut Hands,
@@ -100,7 +101,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     pub(super) fn new(
-        shared: &'a Shared,
+        shared: &'a StressShared,
         burst: &'a Burst,
         engine: Engine,
         hands: &'a mut Hands,
@@ -118,7 +119,7 @@ impl<'a> Client<'a> {
             }
             if self.closes && number == closes_after {
                 if let Err(error) = self.engine.close() {
-                    self.shared.accuse(Kind::Contradiction, format!("the first close said {error}"));
+                    self.shared.accuse(ViolationKind::Contradiction, format!("the first close said {error}"));
                 }
                 break;
             }
@@ -185,7 +186,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn begin(&self, ask: Ask) -> Op {
+    fn begin(&self, ask: StoreCall) -> Op {
         let now = self.shared.now();
         self.shared.oracle().begin(ask, now)
     }
@@ -204,7 +205,7 @@ impl<'a> Client<'a> {
                 | Error::Unavailable { .. }
                 | Error::DiskFull { .. } => {
                     let text = format!("nothing is wrong with the disk, and the store says {error}");
-                    self.shared.accuse(Kind::Contradiction, text);
+                    self.shared.accuse(ViolationKind::Contradiction, text);
                     self.is_over = true;
                 }
                 _ => {}
@@ -217,17 +218,17 @@ impl<'a> Client<'a> {
         &mut self,
         ops: Vec<Op>,
         answers: Option<Vec<Result<T>>>,
-        fate: impl Fn(&Result<T>) -> Fate,
+        fate: impl Fn(&Result<T>) -> CommandFate,
     ) -> Vec<Result<T>> {
         let Some(answers) = answers else {
             self.is_over = true;
-            ops.into_iter().for_each(|op| self.shared.conclude(op, Fate::Unknown));
+            ops.into_iter().for_each(|op| self.shared.conclude(op, CommandFate::Unknown));
             return Vec::new();
         };
         self.check(answers.iter().filter_map(|answer| answer.as_ref().err()));
         if answers.len() != ops.len() {
             let text = format!("{} items were given {} answers", ops.len(), answers.len());
-            self.shared.accuse(Kind::Contradiction, text);
+            self.shared.accuse(ViolationKind::Contradiction, text);
         }
         for (op, answer) in ops.into_iter().zip(&answers) {
             self.shared.conclude(op, fate(answer));
@@ -239,7 +240,7 @@ impl<'a> Client<'a> {
         &mut self,
         op: Op,
         answer: Option<Result<T>>,
-        fate: impl Fn(&Result<T>) -> Fate,
+        fate: impl Fn(&Result<T>) -> CommandFate,
     ) -> Option<Result<T>> {
         self.conclude_each(vec![op], answer.map(|answer| vec![answer]), fate).pop()
     }
@@ -283,7 +284,7 @@ impl<'a> Client<'a> {
         if puts.is_empty() {
             return;
         }
-        let ask = |put: &NewPut| self.begin(Ask::Put(put.address.group(), put.spec));
+        let ask = |put: &NewPut| self.begin(StoreCall::Put(put.address.group(), put.spec));
         let ops = puts.iter().map(ask).collect();
         let wishes = puts.iter().map(|put| put.put.clone()).collect();
         let answers = self.shared.answer("a put", self.engine.put(wishes));
@@ -291,7 +292,7 @@ impl<'a> Client<'a> {
         for (put, answer) in puts.iter().zip(&answers) {
             if let (
                 Ok(answer),
-                Fate::Heard(Answer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })),
+                CommandFate::Heard(StoreAnswer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })),
             ) = (answer, answers::put(answer))
             {
                 self.shared.oracle().numbered(put.spec.no, answer.number.get());
@@ -314,7 +315,7 @@ impl<'a> Client<'a> {
     fn send_mismatch(&mut self, first: &NewPut) {
         let no = self.shared.pool().next_no();
         let put = workload::mismatched(&mut self.hands.rng, first, no);
-        let op = self.begin(Ask::Mismatch { group: first.address.group(), no: first.spec.no });
+        let op = self.begin(StoreCall::Mismatch { group: first.address.group(), no: first.spec.no });
         let answer = self.shared.answer("a put", self.engine.put(vec![put]));
         self.conclude_each(vec![op], answer, answers::put);
     }
@@ -345,7 +346,7 @@ impl<'a> Client<'a> {
         take.bound = bound;
         let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
         take.holder = terms.holder.map(words::holder);
-        let op = self.begin(Ask::Take { queues, terms });
+        let op = self.begin(StoreCall::Take { queues, terms });
         if waits {
             let engine = self.engine.clone();
             let future = Box::pin(async move { engine.take(take).await });
@@ -354,7 +355,7 @@ impl<'a> Client<'a> {
         }
         match self.shared.answer("a take that does not wait", self.engine.take(take)) {
             Some(answer) => self.took(op, answer),
-            None => self.shared.conclude(op, Fate::Unknown),
+            None => self.shared.conclude(op, CommandFate::Unknown),
         }
     }
 
@@ -392,7 +393,7 @@ impl<'a> Client<'a> {
         if self.burst.closes {
             return match self.shared.answer("a take that waits when the store is closed", future) {
                 Some(answer) => self.took(op, answer),
-                None => self.shared.conclude(op, Fate::Unknown),
+                None => self.shared.conclude(op, CommandFate::Unknown),
             };
         }
         drop(future);
@@ -410,7 +411,7 @@ impl<'a> Client<'a> {
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.hands.rng, address, id);
         let takes = delivery.message.standing.counts.takes;
-        self.hands.held.push(Held { address, id, receipt: delivery.receipt.clone(), takes });
+        self.hands.held.push(HeldLease { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
     fn settle(&mut self) {
@@ -439,7 +440,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn settle_batch(&mut self, batch: Vec<Held>) {
+    fn settle_batch(&mut self, batch: Vec<HeldLease>) {
         if batch.is_empty() {
             return;
         }
@@ -447,7 +448,7 @@ impl<'a> Client<'a> {
         for held in &batch {
             let (action, wish) = workload::action(&mut self.hands.rng);
             let token = held.receipt.token.0;
-            ops.push(self.begin(Ask::Settle { message: held.address, token, action }));
+            ops.push(self.begin(StoreCall::Settle { message: held.address, token, action }));
             settles.push(wish::Settle { receipt: held.receipt.clone(), action: wish });
             extends.push(matches!(action, Action::Extend { .. }));
         }
@@ -483,7 +484,7 @@ impl<'a> Client<'a> {
         }
         let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
         let ask = |(message, _, takes): &(Address, MessageId, u32)| {
-            self.begin(Ask::EndLease { message: *message, takes: *takes })
+            self.begin(StoreCall::EndLease { message: *message, takes: *takes })
         };
         let ops = leases.iter().map(ask).collect();
         let named = leases.iter().map(|(_, id, takes)| LeaseRef { id: *id, takes: *takes }).collect();
@@ -508,17 +509,18 @@ impl<'a> Client<'a> {
     }
 
     /// Random messages of one queue, by id or key.
-    fn some_targets(&mut self) -> Option<(u32, Vec<Named>)> {
+    fn some_targets(&mut self) -> Option<(u32, Vec<NamedMessage>)> {
         let most = *self.hands.rng.pick(&[1, 1, 3, 20]);
         let (queue, mut targets) = (self.queue(), Vec::new());
         for _ in 0..most {
             let target = if self.hands.rng.percent(40) {
                 let key = workload::key(&mut self.hands.rng);
                 let group = GroupId { queue, member: Member::Key(key) };
-                Some((group, Target::Key, wish::Target::Key(key_name(key))))
+                Some((group, GroupTarget::Key, wish::Target::Key(key_name(key))))
             } else {
-                self.some_message()
-                    .map(|(address, id)| (address.group(), Target::Message(address.no), wish::Target::Id(id)))
+                self.some_message().map(|(address, id)| {
+                    (address.group(), GroupTarget::Message(address.no), wish::Target::Id(id))
+                })
             };
             targets.extend(target.filter(|(group, ..)| group.queue == queue && !self.is_crowded(*group)));
         }
@@ -530,7 +532,7 @@ impl<'a> Client<'a> {
         let lease_ms = workload::lease_ms(&mut self.hands.rng);
         let bound = self.burst.binds && self.hands.rng.percent(20);
         let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
-        let op = self.begin(Ask::TakeById { message: address, terms });
+        let op = self.begin(StoreCall::TakeById { message: address, terms });
         let Terms { bound, holder, .. } = terms;
         let terms = LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
         let call = self.engine.take_id(queue_name(address.queue), id, terms);
@@ -542,7 +544,7 @@ impl<'a> Client<'a> {
 
     fn cancel(&mut self) {
         let Some((queue, targets)) = self.some_targets() else { return };
-        let ask = |(group, target, _): &_| self.begin(Ask::Cancel(*group, *target));
+        let ask = |(group, target, _): &_| self.begin(StoreCall::Cancel(*group, *target));
         let ops = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
         let answers = self.shared.answer("a cancel", self.engine.cancel(queue_name(queue), wishes));
@@ -554,7 +556,7 @@ impl<'a> Client<'a> {
         let (mut ops, mut moves) = (Vec::new(), Vec::new());
         for (group, target, wish) in targets {
             let due = workload::due(&mut self.hands.rng, self.shared.wall());
-            ops.push(self.begin(Ask::Reschedule(group, target, due)));
+            ops.push(self.begin(StoreCall::Reschedule(group, target, due)));
             moves.push((wish, words::when(due)));
         }
         let answers = self.shared.answer("a reschedule", self.engine.reschedule(queue_name(queue), moves));
@@ -564,7 +566,7 @@ impl<'a> Client<'a> {
     fn get(&mut self) {
         let Some((queue, targets)) = self.some_targets() else { return };
         let dead = self.shared.uses.percent(&mut self.hands.rng, 50);
-        let ask = |(group, target, _): &_| self.begin(Ask::Get(*group, *target, dead));
+        let ask = |(group, target, _): &_| self.begin(StoreCall::Get(*group, *target, dead));
         let ops = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
         let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes, dead));
@@ -573,7 +575,7 @@ impl<'a> Client<'a> {
 
     fn peek(&mut self) {
         let (queue, state) = (self.queue(), *self.hands.rng.pick(&StateKind::ALL));
-        let op = self.begin(Ask::Peek { queue });
+        let op = self.begin(StoreCall::Peek { queue });
         let answer = self.shared.answer("a peek", self.engine.peek(queue_name(queue), state));
         let _ = self.conclude_one(op, answer, |answer| answers::peeked(state, answer));
     }
@@ -581,7 +583,7 @@ impl<'a> Client<'a> {
     fn revive(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
         let due = workload::due(&mut self.hands.rng, self.shared.wall());
-        let op = self.begin(Ask::Revive(address, due));
+        let op = self.begin(StoreCall::Revive(address, due));
         let which = wish::Selection::Ids(vec![id]);
         let call = self.engine.revive(queue_name(address.queue), which, words::when(due));
         let answer = self.shared.answer("a revive", call);
@@ -590,7 +592,7 @@ impl<'a> Client<'a> {
 
     fn discard(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
-        let op = self.begin(Ask::Discard(address));
+        let op = self.begin(StoreCall::Discard(address));
         let call = self.engine.discard(queue_name(address.queue), wish::Selection::Ids(vec![id]));
         let answer = self.shared.answer("a discard", call);
         self.conclude_one(op, answer, answers::raised);
@@ -610,7 +612,7 @@ impl<'a> Client<'a> {
 
     fn change(&mut self, queue: u32, change: SettingChange) {
         let (setting, value) = words::change(&change);
-        let op = self.begin(Ask::Configure { queue, setting, value });
+        let op = self.begin(StoreCall::Configure { queue, setting, value });
         let answer = self.shared.answer("a setting", self.engine.configure(queue_name(queue), vec![change]));
         self.conclude_one(op, answer, answers::done);
     }
@@ -618,7 +620,7 @@ impl<'a> Client<'a> {
     fn sweep(&mut self) {
         let (queue, name) = (self.queue(), queue_name);
         let sweep = workload::sweep(&mut self.hands.rng, self.shared.wall());
-        let op = self.begin(Ask::Sweep { queue, sweep });
+        let op = self.begin(StoreCall::Sweep { queue, sweep });
         let (engine, name, all) = (&self.engine, name(queue), wish::Selection::All);
         let call = async {
             match sweep {
@@ -658,7 +660,7 @@ impl<'a> Client<'a> {
         let max = self.hands.rng.between(1, 60) as usize;
         let mut cursor = None;
         for _ in 0..4 {
-            let op = self.begin(Ask::Look { queue });
+            let op = self.begin(StoreCall::Look { queue });
             let answer =
                 self.shared.answer("a list", self.engine.list(queue_name(queue), state, cursor, max));
             let unread: Vec<Error> = match &answer {
@@ -668,10 +670,10 @@ impl<'a> Client<'a> {
             self.check(unread.iter());
             let answer = self.conclude_one(op, answer, |answer| match answer {
                 Ok(page) => match answers::page(page) {
-                    Ok(shown) => Fate::Heard(Answer::Seen(shown)),
-                    Err(text) => Fate::Odd(text),
+                    Ok(shown) => CommandFate::Heard(StoreAnswer::Seen(shown)),
+                    Err(text) => CommandFate::Odd(text),
                 },
-                Err(_) => Fate::Heard(Answer::Seen(Vec::new())),
+                Err(_) => CommandFate::Heard(StoreAnswer::Seen(Vec::new())),
             });
             let Some(Ok(page)) = answer else { return };
             cursor = page.next;

@@ -8,11 +8,12 @@ use dwell_model::{MessageId, Number, QueueName, SettingChange, SettingName, Stat
 use dwell_store::{Delivery, Error, Put, Result, Settle, Store as _, Take, Target as WishTarget};
 
 use super::wait::polled;
-use super::{Round, Shared};
+use super::{Round, StressShared};
 use crate::oracle::{
-    Address, Answer, Ask, DEAD_MAX, DEAD_TTL, Kind, ON_EXPIRY, Sight, Tallies, Target, Terms,
+    Address, DEAD_MAX, DEAD_TTL, GroupTarget, ON_EXPIRY, Sight, StoreAnswer, StoreCall, Tallies, Terms,
+    ViolationKind,
 };
-use crate::run::answers::{self, Fate};
+use crate::run::answers::{self, CommandFate};
 use crate::workload::{QUEUES, Uses, key_name, queue_name, words};
 
 /// The number of calls after which a single caller runs the shard inline.
@@ -69,7 +70,7 @@ impl Round {
     }
 }
 
-impl Shared {
+impl StressShared {
     /// Waits until work left behind by calls is done.
     fn settle_down(&self, engine: &Engine) {
         for _ in 0..2 {
@@ -80,7 +81,7 @@ impl Shared {
     /// Checks a queue; returns false after a violation.
     fn look_through(&self, engine: &Engine, queue: u32, max: usize) -> bool {
         let now = self.now();
-        let op = self.oracle().begin(Ask::ListAll { queue }, now);
+        let op = self.oracle().begin(StoreCall::ListAll { queue }, now);
         let (mut sights, mut numbered) = (Vec::new(), Vec::new());
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
             let (mut cursor, mut first) = (None, None);
@@ -90,7 +91,7 @@ impl Shared {
                     Some(Ok(page)) if page.unread.is_empty() => page,
                     Some(Err(Error::UnknownQueue { .. })) => break,
                     other => {
-                        self.conclude(op, Fate::Odd(format!("a list was answered {other:?}")));
+                        self.conclude(op, CommandFate::Odd(format!("a list was answered {other:?}")));
                         return false;
                     }
                 };
@@ -100,7 +101,7 @@ impl Shared {
                 match answers::page(&page) {
                     Ok(shown) => sights.extend(shown),
                     Err(text) => {
-                        self.conclude(op, Fate::Odd(text));
+                        self.conclude(op, CommandFate::Odd(text));
                         return false;
                     }
                 }
@@ -111,7 +112,7 @@ impl Shared {
             }
             self.peek(engine, queue, state, first);
         }
-        self.conclude(op, Fate::Heard(Answer::Listed(sights.clone())));
+        self.conclude(op, CommandFate::Heard(StoreAnswer::Listed(sights.clone())));
         self.read_settings(engine, queue);
         self.count(engine, queue);
         self.locate(engine, queue, &numbered);
@@ -131,7 +132,9 @@ impl Shared {
         let shown = match &peeked {
             Some(Ok(shown)) => shown.as_ref().map(answers::peek_order),
             Some(Err(Error::UnknownQueue { .. })) => None,
-            Some(Err(error)) => return self.accuse(Kind::Contradiction, format!("a peek said {error}")),
+            Some(Err(error)) => {
+                return self.accuse(ViolationKind::Contradiction, format!("a peek said {error}"));
+            }
             None => return,
         };
         // Dead messages beyond the limit are discarded in slices: the oldest may have gone since the list.
@@ -139,15 +142,15 @@ impl Shared {
         let has_gone = goes && first.is_some() && (shown.is_none() || shown >= first);
         if self.manual.is_some() && shown != first && !has_gone {
             let text = format!("a peek at {state} of queue {queue} shows {peeked:?}, and a list {first:?}");
-            self.accuse(Kind::OutOfOrder, text);
+            self.accuse(ViolationKind::OutOfOrder, text);
         }
     }
 
     fn read_settings(&self, engine: &Engine, queue: u32) {
         let now = self.now();
-        let op = self.oracle().begin(Ask::ReadSettings { queue }, now);
+        let op = self.oracle().begin(StoreCall::ReadSettings { queue }, now);
         let answer = self.answer("stats", engine.stats(queue_name(queue)));
-        self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::settings(&answer)));
+        self.conclude(op, answer.map_or(CommandFate::Unknown, |answer| answers::settings(&answer)));
     }
 
     /// Checks the counts, which are maintained incrementally and must be exact.
@@ -163,7 +166,7 @@ impl Shared {
         let counted = match stats {
             Ok(stats) => Tallies::of(&stats.counts),
             Err(Error::UnknownQueue { .. }) => Tallies::default(),
-            Err(error) => return self.accuse(Kind::Contradiction, format!("stats said {error}")),
+            Err(error) => return self.accuse(ViolationKind::Contradiction, format!("stats said {error}")),
         };
         if !expected.allows(counted) {
             let text = format!("queue {queue} counts {counted:?}, and has {expected:?}");
@@ -212,7 +215,7 @@ impl Shared {
             if found != Ok(Some((queue_name(queue), *id))) && !(goes && found == Ok(None)) {
                 let text =
                     format!("{number}, which was listed as {id} of queue {queue}, is located at {found:?}");
-                return self.accuse(Kind::Lost, text);
+                return self.accuse(ViolationKind::Lost, text);
             }
         }
     }
@@ -221,24 +224,24 @@ impl Shared {
     fn find(&self, engine: &Engine, queue: u32, sights: &[(Address, Sight)]) {
         let keyed = sights.iter().filter_map(|(address, _)| Some((address, address.key?)));
         let by_key = keyed
-            .map(|(address, key)| (address.group(), Target::Key, WishTarget::Key(key_name(key))))
+            .map(|(address, key)| (address.group(), GroupTarget::Key, WishTarget::Key(key_name(key))))
             .take(LOOKED_FOR);
         let by_id = sights.iter().rev().take(LOOKED_FOR).map(|(address, sight)| {
             let id = MessageId::from_bits(sight.id);
-            id.map(|id| (address.group(), Target::Message(address.no), WishTarget::Id(id)))
+            id.map(|id| (address.group(), GroupTarget::Message(address.no), WishTarget::Id(id)))
         });
         let targets: Vec<_> = by_key.chain(by_id.flatten()).collect();
         if targets.is_empty() {
             return;
         }
         let now = self.now();
-        let ask = |(group, target, _): &_| self.oracle().begin(Ask::Get(*group, *target, false), now);
+        let ask = |(group, target, _): &_| self.oracle().begin(StoreCall::Get(*group, *target, false), now);
         let ops: Vec<_> = targets.iter().map(ask).collect();
         let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
         let found = self.answer("a get", engine.get(queue_name(queue), wishes, false)).unwrap_or_default();
         let mut found = found.iter();
         for op in ops {
-            self.conclude(op, found.next().map_or(Fate::Unknown, answers::got));
+            self.conclude(op, found.next().map_or(CommandFate::Unknown, answers::got));
         }
     }
 
@@ -246,9 +249,9 @@ impl Shared {
         let change = SettingChange::Reset(setting);
         let (setting, value) = words::change(&change);
         let now = self.now();
-        let op = self.oracle().begin(Ask::Configure { queue, setting, value }, now);
+        let op = self.oracle().begin(StoreCall::Configure { queue, setting, value }, now);
         let answer = self.answer("a setting", engine.configure(queue_name(queue), vec![change]));
-        self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::done(&answer)));
+        self.conclude(op, answer.map_or(CommandFate::Unknown, |answer| answers::done(&answer)));
     }
 
     /// A take without concurrent commands: the first ready messages, in order, and nothing else.
@@ -256,14 +259,14 @@ impl Shared {
         const LEASE_MS: u64 = 60_000;
         let now = self.now();
         let terms = Terms { lease_ms: LEASE_MS as i64, bound: false, holder: None };
-        let ask = Ask::Take { queues: queues.to_vec(), terms };
+        let ask = StoreCall::Take { queues: queues.to_vec(), terms };
         let (expected, op) = {
             let mut oracle = self.oracle();
             (oracle.ready(queues, now), oracle.begin(ask, now))
         };
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(LEASE_MS);
         let Some(answer) = self.answer("a take that does not wait", engine.take(take)) else {
-            return self.conclude(op, Fate::Unknown);
+            return self.conclude(op, CommandFate::Unknown);
         };
         if let (Ok(deliveries), Some(expected)) = (&answer, &expected) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
@@ -272,7 +275,8 @@ impl Shared {
             let is_capped = got.len() < first.len() && !got.is_empty() && engine.limits().leased < PLENTY;
             let compared = if is_capped { &first[..got.len()] } else { &first[..] };
             if got != compared {
-                let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
+                let kind =
+                    if got.len() < first.len() { ViolationKind::Withheld } else { ViolationKind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.accuse(kind, text);
             }
@@ -285,9 +289,9 @@ impl Shared {
     fn wake_in_time(&self, engine: &Engine) {
         let waiting = engine.clone();
         let future = async move { waiting.take(Take::from(probe()).wait_ms(3_600_000)).await };
-        let mut taken: Taking = Box::pin(future);
+        let mut taken: PendingTake = Box::pin(future);
         let _ = polled(&mut taken);
-        let inline = engine.taking_turns();
+        let inline = engine.with_inline_calls();
         self.warm_up(&inline);
         let put = Put::new(probe(), "to be woken for").after_ms(10);
         let _ = self.answer("a put", inline.put(vec![put]));
@@ -298,11 +302,11 @@ impl Shared {
     /// Of two waiting takes, the one that was sent first is served first, even if its caller left it to the shard's
     /// thread and the other one was run inline.
     fn serve_in_order(&self, engine: &Engine) {
-        let inline = engine.taking_turns();
+        let inline = engine.with_inline_calls();
         self.warm_up(&inline);
         let [mut first, mut second] = [engine.clone(), inline.clone()].map(|engine| {
             let future = async move { engine.take(Take::from(probe()).wait_ms(3_600_000)).await };
-            Box::pin(future) as Taking
+            Box::pin(future) as PendingTake
         });
         let _ = (polled(&mut first), polled(&mut second));
         let _ = self.answer("a put", inline.put(vec![Put::new(probe(), "for the first")]));
@@ -311,7 +315,7 @@ impl Shared {
             None => self.settle_probe(engine, "the first of two takes that wait", first),
             Some(answer) => {
                 let text = format!("of two takes that wait the second was served first: {answer:?}");
-                self.accuse(Kind::OutOfOrder, text);
+                self.accuse(ViolationKind::OutOfOrder, text);
             }
         }
         drop(second);
@@ -319,7 +323,7 @@ impl Shared {
         let stats = self.answer("stats", engine.stats(probe()));
         if let Some(Ok(stats)) = stats {
             let text = format!("all takes were answered or given up, and all messages acked: {stats:?}");
-            self.accuse(Kind::Contradiction, text);
+            self.accuse(ViolationKind::Contradiction, text);
         }
     }
 
@@ -330,28 +334,29 @@ impl Shared {
     }
 
     /// Acks what the take returns.
-    fn settle_probe(&self, engine: &Engine, about: &str, taking: Taking) {
+    fn settle_probe(&self, engine: &Engine, about: &str, taking: PendingTake) {
         let Some(answer) = self.answer(about, taking) else { return };
         match answer.as_deref() {
             Ok([delivery]) => {
                 let ack = Settle { receipt: delivery.receipt.clone(), action: dwell_store::Action::Ack };
                 let _ = self.answer("an ack", engine.settle(vec![ack]));
             }
-            other => self.accuse(Kind::Withheld, format!("{about} was answered {other:?}")),
+            other => self.accuse(ViolationKind::Withheld, format!("{about} was answered {other:?}")),
         }
     }
 
     fn nothing_is_damaged(&self, engine: &Engine) {
         let counters = engine.counters();
-        let (bad, troubles) = (counters.unread + counters.damaged + counters.runs_damaged, engine.troubles());
-        if bad > 0 || !troubles.is_empty() {
-            let text = format!("nothing is wrong with the disk: {troubles:?}, {counters:?}");
-            self.accuse(Kind::Contradiction, text);
+        let (bad, background_failures) =
+            (counters.unread + counters.damaged + counters.runs_damaged, engine.background_failures());
+        if bad > 0 || !background_failures.is_empty() {
+            let text = format!("nothing is wrong with the disk: {background_failures:?}, {counters:?}");
+            self.accuse(ViolationKind::Contradiction, text);
         }
     }
 }
 
-type Taking = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
+type PendingTake = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
 
 /// A queue that no other caller uses.
 fn probe() -> QueueName {

@@ -29,13 +29,13 @@ use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use self::client::{Burst, Client, Hands};
-use crate::oracle::{Kind, Op, Oracle, Reading, Rules, Violation};
-use crate::run::answers::Fate;
+use crate::oracle::{Op, Oracle, Reading, Rules, Violation, ViolationKind};
+use crate::run::answers::CommandFate;
 use crate::workload::{Pool, Uses};
 
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct StressOptions {
     /// The duration in seconds.
     pub(crate) seconds: Option<u64>,
     /// The number of rounds, unless a duration is given.
@@ -50,7 +50,7 @@ const CLIENTS: u64 = 8;
 const START_MS: i64 = 1_767_225_600_000;
 
 /// The state shared by all threads of a round.
-struct Shared {
+struct StressShared {
     oracle: Mutex<Oracle>,
     pool: Mutex<Pool>,
     clock: Arc<dyn Clock>,
@@ -63,7 +63,7 @@ struct Shared {
     is_stuck: AtomicBool,
 }
 
-impl Shared {
+impl StressShared {
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
         // A thread that panicked fails the round anyway.
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,20 +91,20 @@ impl Shared {
     }
 
     /// Reports the outcome of a command to the oracle.
-    fn conclude(&self, op: Op, fate: Fate) {
+    fn conclude(&self, op: Op, fate: CommandFate) {
         let now = self.now();
         match fate {
-            Fate::Heard(answer) => self.oracle().end(op, answer, now),
-            Fate::Part | Fate::Unknown => self.oracle().lose(op, now),
-            Fate::Odd(text) => {
+            CommandFate::Heard(answer) => self.oracle().end(op, answer, now),
+            CommandFate::Part | CommandFate::Unknown => self.oracle().lose(op, now),
+            CommandFate::Odd(text) => {
                 let mut oracle = self.oracle();
-                oracle.accuse(Kind::Contradiction, text);
+                oracle.accuse(ViolationKind::Contradiction, text);
                 oracle.lose(op, now);
             }
         }
     }
 
-    fn accuse(&self, kind: Kind, text: String) {
+    fn accuse(&self, kind: ViolationKind, text: String) {
         self.oracle().accuse(kind, text);
     }
 
@@ -117,7 +117,7 @@ impl Shared {
 ///
 /// # Errors
 /// If a directory cannot be created.
-pub(crate) fn run(wish: Wish) -> io::Result<bool> {
+pub(crate) fn run(wish: StressOptions) -> io::Result<bool> {
     let clock = SystemClock::new();
     let (mut acknowledged, mut given_up, mut violations, mut number) = (0, 0, 0, 0);
     let is_over = |number: u64| match wish.seconds {
@@ -152,7 +152,7 @@ pub(crate) fn run(wish: Wish) -> io::Result<bool> {
 /// A store with its own options, and the callers that use it.
 struct Round {
     rng: Random,
-    shared: Shared,
+    shared: StressShared,
     options: Options,
     directory: PathBuf,
     hands: Vec<Hands>,
@@ -184,7 +184,7 @@ impl Round {
             clock: Arc::clone(&clock),
             seed: Some(rng.next()),
             open_files: *rng.pick(&[Options::MIN_OPEN_FILES, 256]),
-            swept_a_call: *rng.pick(&[1, 3, 500]),
+            bulk_per_call: *rng.pick(&[1, 3, 500]),
             run_bytes: *rng.pick(&[Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes]),
             durability: *rng.pick(&[Durability::Always, Durability::IntervalMs(50), Durability::Os]),
             ..Options::default()
@@ -196,7 +196,7 @@ impl Round {
         let lease_tolerance_ms = if manual.is_some() { 0 } else { 25 };
         let rules = Rules { lease_tolerance_ms, one_clock: true, ..Rules::default() };
         let focus = rng.percent(50).then(|| crate::workload::queue(&mut rng));
-        let shared = Shared {
+        let shared = StressShared {
             oracle: Mutex::new(Oracle::new(rules)),
             pool: Mutex::new(Pool::default()),
             clock,
@@ -245,7 +245,7 @@ impl Round {
                 Some(engine)
             }
             Err(error) => {
-                self.shared.accuse(Kind::Lost, format!("the store cannot be opened: {error}"));
+                self.shared.accuse(ViolationKind::Lost, format!("the store cannot be opened: {error}"));
                 None
             }
         }
@@ -256,7 +256,9 @@ impl Round {
         if self.rng.percent(50) {
             match engine.close() {
                 Ok(()) | Err(dwell_store::Error::Closed) => {}
-                Err(error) => self.shared.accuse(Kind::Contradiction, format!("a close said {error}")),
+                Err(error) => {
+                    self.shared.accuse(ViolationKind::Contradiction, format!("a close said {error}"))
+                }
             }
         }
         drop(engine);
@@ -279,7 +281,7 @@ impl Round {
         let (shared, burst) = (&self.shared, &burst);
         let clients = self.hands.iter_mut().take(callers).enumerate().map(|(number, hands)| {
             // The calls of some callers run inline.
-            let engine = if number % 3 == 1 { engine.clone() } else { engine.taking_turns() };
+            let engine = if number % 3 == 1 { engine.clone() } else { engine.with_inline_calls() };
             Client::new(shared, burst, engine, hands, closes && number == 0)
         });
         thread::scope(|scope| {
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn rounds_accuse_nobody() {
-        assert!(run(Wish { seconds: None, rounds: 3, seed: 1 }).unwrap(), "see its output");
+        assert!(run(StressOptions { seconds: None, rounds: 3, seed: 1 }).unwrap(), "see its output");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::Shared;
-use crate::oracle::Kind;
+use super::StressShared;
+use crate::oracle::ViolationKind;
 
 /// The timeout of an answer, in seconds, generous for a machine that runs many other programs.
 const PATIENCE: u32 = 30;
@@ -17,12 +17,12 @@ const PIECE: Duration = Duration::from_secs(1);
 
 /// The waker of a blocking wait.
 #[derive(Debug, Default)]
-struct Bell {
+struct AnswerBell {
     rung: Mutex<bool>,
     rings: Condvar,
 }
 
-impl Bell {
+impl AnswerBell {
     /// Waits for a wake; returns false after a [`PIECE`] of time without one.
     fn wait(&self) -> bool {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,24 +31,25 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for AnswerBell {
     fn wake(self: Arc<Self>) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.rings.notify_all();
     }
 }
 
-impl Shared {
+impl StressShared {
     /// Waits for the answer to a call that has nothing to wait for. `about` names the call in the violation if there is
     /// no answer; then this returns `None`.
     pub(super) fn answer<T>(&self, about: &str, future: impl Future<Output = T>) -> Option<T> {
         self.wait(about, future, 0)
     }
 
-    /// As [`answer`](Shared::answer), for a call that may wait for time to pass: `ms` milliseconds pass each second.
+    /// As [`answer`](StressShared::answer), for a call that may wait for time to pass: `ms` milliseconds pass each
+    /// second.
     pub(super) fn wait<T>(&self, about: &str, future: impl Future<Output = T>, ms: u64) -> Option<T> {
         let mut future = std::pin::pin!(future);
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(AnswerBell::default());
         let waker = Waker::from(Arc::clone(&bell));
         let mut waited = 0;
         loop {
@@ -62,7 +63,10 @@ impl Shared {
                 }
                 if waited >= PATIENCE {
                     self.is_stuck.store(true, Ordering::SeqCst);
-                    self.accuse(Kind::Stuck, format!("{about} was not answered in {PATIENCE} seconds"));
+                    self.accuse(
+                        ViolationKind::Stuck,
+                        format!("{about} was not answered in {PATIENCE} seconds"),
+                    );
                     return None;
                 }
                 if ms > 0 {

@@ -13,7 +13,7 @@ pub(crate) mod words;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Key, LapseBackoff, OnExpiry, Pause, PutToken, QueueName, Setting,
+    AttemptLimit, Backoff, Headers, IdempotencyKey, Key, LapseBackoff, OnExpiry, Pause, QueueName, Setting,
     SettingChange, SettingName, Timestamp,
 };
 
@@ -316,7 +316,7 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
     put.priority = spec.priority;
     put.max_attempts = Some(words::attempts(spec.max_attempts));
     put.expires = spec.expires.map(words::instant);
-    put.token = spec.token.then(|| PutToken::new(&format!("put-{no}")).expect("it is visible ASCII"));
+    put.token = spec.token.then(|| IdempotencyKey::new(&format!("put-{no}")).expect("it is visible ASCII"));
     NewPut { address, spec, put }
 }
 

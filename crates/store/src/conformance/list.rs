@@ -214,7 +214,7 @@ macro_rules! conformance_suite {
                 a_bad_item_in_a_batch_fails_alone,
                 a_refusal_changes_nothing,
             ;
-            sweep:
+            bulk:
                 purge_leaves_leased_dead_and_later_messages_alone,
                 delete_queue_leaves_leased_messages_to_their_holders,
                 a_deleted_queue_leaves_the_listing_and_loses_its_settings,
@@ -238,7 +238,7 @@ macro_rules! conformance_suite {
                 take_by_id_of_what_is_not_there_is_refused,
                 take_by_id_of_a_dead_message_whose_key_has_a_new_owner_is_refused,
             ;
-            token:
+            idempotency:
                 the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
                 a_token_is_forgotten_after_its_time,
                 a_refused_put_leaves_its_token_unused,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Key, Limits, Message, MessageId, PutToken, QueueName, Receipt, Setting, SettingChange,
-    State, StateKind, Timestamp,
+    AttemptLimit, IdempotencyKey, Key, Limits, Message, MessageId, QueueName, Receipt, Setting,
+    SettingChange, State, StateKind, Timestamp,
 };
 
 pub(super) use super::Factory;
@@ -303,8 +303,8 @@ pub(super) fn by_key(name: &str) -> Target {
     Target::Key(key(name))
 }
 
-pub(super) fn token(name: &str) -> PutToken {
-    PutToken::new(name).unwrap()
+pub(super) fn idempotency_key(name: &str) -> IdempotencyKey {
+    IdempotencyKey::new(name).unwrap()
 }
 
 /// A message for `q`, due at once.

@@ -12,7 +12,7 @@ use super::stage::{PATIENCE, Stage};
 use crate::{Delivery, Result, Store, Take};
 
 /// A take in progress. Dropping it drops its future.
-pub(super) struct Waiting {
+pub(super) struct PendingTake {
     future: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>,
     bell: Arc<Bell>,
 }
@@ -31,21 +31,21 @@ impl Wake for Bell {
     }
 }
 
-impl Waiting {
+impl PendingTake {
     /// Begins a take that has no message to hand out yet, and returns once the store counts it as waiting.
-    pub(super) fn begin(stage: &Stage, take: Take) -> Waiting {
+    pub(super) fn begin(stage: &Stage, take: Take) -> PendingTake {
         let queue = take.queues[0].clone();
         let count = || stage.store().stats(queue.clone()).map_or(0, |stats| stats.waiting);
         let before = count();
-        let mut waiting = Waiting::start(stage.raw(), take);
+        let mut waiting = PendingTake::start(stage.raw(), take);
         assert!(waiting.poll().is_none(), "nothing is due yet");
         await_true("the take counts as waiting", || count() > before);
         waiting
     }
 
     /// A take that has not been polled yet.
-    pub(super) fn start(store: Arc<dyn Store>, take: Take) -> Waiting {
-        Waiting { future: Box::pin(async move { store.take(take).await }), bell: Arc::default() }
+    pub(super) fn start(store: Arc<dyn Store>, take: Take) -> PendingTake {
+        PendingTake { future: Box::pin(async move { store.take(take).await }), bell: Arc::default() }
     }
 
     /// Polls once; `None` while it waits.

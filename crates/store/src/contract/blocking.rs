@@ -6,8 +6,8 @@ use dwell_model::{Cursor, Message, MessageId, Number, QueueName, SettingChange, 
 use pollster::block_on;
 
 use crate::{
-    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 
 /// A store whose calls block. See [`Store`] for what each does.
@@ -157,7 +157,7 @@ impl<S: Store + ?Sized> Blocking<S> {
     ///
     /// # Errors
     /// As there.
-    pub fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    pub fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         block_on(self.store.revive(queue, which, when))
     }
 
@@ -173,7 +173,7 @@ impl<S: Store + ?Sized> Blocking<S> {
     ///
     /// # Errors
     /// As there.
-    pub fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    pub fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         block_on(self.store.discard(queue, which))
     }
 

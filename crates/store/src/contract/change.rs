@@ -62,16 +62,16 @@ pub enum Selection {
 
 /// The result of a revive or a discard.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Swept {
+pub struct BulkOutcome {
     /// The number of messages that were revived or discarded.
     pub done: u64,
-    /// Those that were refused, at most [`Swept::MAX_REFUSED`] of them, with the reason.
+    /// Those that were refused, at most [`BulkOutcome::MAX_REFUSED`] of them, with the reason.
     pub refused: Vec<(MessageId, Error)>,
     /// The total number of refused messages.
     pub refused_in_all: u64,
 }
 
-impl Swept {
+impl BulkOutcome {
     /// The maximum number of refusals that are listed.
     pub const MAX_REFUSED: usize = 1_000;
 }

@@ -184,7 +184,7 @@ macro_rules! delegate_store {
             queue: $crate::delegated::QueueName,
             which: $crate::Selection,
             when: $crate::When
-        ) -> $crate::Result<$crate::Swept> }
+        ) -> $crate::Result<$crate::BulkOutcome> }
     };
     (@deaths $how:tt) => {
         $crate::delegate_store! { @call $how deaths(
@@ -194,7 +194,7 @@ macro_rules! delegate_store {
         $crate::delegate_store! { @call $how discard(
             queue: $crate::delegated::QueueName,
             which: $crate::Selection
-        ) -> $crate::Result<$crate::Swept> }
+        ) -> $crate::Result<$crate::BulkOutcome> }
     };
     (@purge $how:tt) => {
         $crate::delegate_store! { @call $how purge(

@@ -15,7 +15,7 @@ use dwell_model::{
 };
 
 pub use blocking::Blocking;
-pub use change::{Cancelled, LeaseRef, Rescheduled, Selection, Swept, Target};
+pub use change::{BulkOutcome, Cancelled, LeaseRef, Rescheduled, Selection, Target};
 #[doc(hidden)]
 pub use delegate::delegated;
 pub use forecast::Forecast;
@@ -296,7 +296,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once
-    /// - A list goes on from a cursor whose message is gone
+    /// - A list continues from a cursor whose message is gone
     /// - Get, list and stats of an unknown queue say so
     ///
     /// # Errors
@@ -437,7 +437,7 @@ pub trait Store: Send + Sync {
     /// about all or the oldest, while expired messages of the queue cannot be read: they are dead but not yet
     /// among the dead, so nothing is revived; also if dead messages cannot be read. [`Error::DiskFull`] and
     /// [`Error::Overloaded`], if there is no room for more messages.
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome>;
 
     /// The deaths and discards by queue, as noticed by this process since it opened the store. The order is
     /// by name; the entry without a name comes last.
@@ -455,7 +455,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// As for [`revive`](Store::revive).
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept>;
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome>;
 
     /// Removes all scheduled and ready messages; returns their number.
     ///

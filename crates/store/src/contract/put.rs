@@ -4,7 +4,7 @@ use std::hash::Hasher as _;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, DEFAULT_PRIORITY, Headers, Key, MessageId, Number, PutToken, QueueName, Timestamp,
+    AttemptLimit, DEFAULT_PRIORITY, Headers, IdempotencyKey, Key, MessageId, Number, QueueName, Timestamp,
 };
 use siphasher::sip::SipHasher24;
 
@@ -38,7 +38,7 @@ pub struct Put {
     pub expires: Option<Timestamp>,
     /// Repeating a put with the same token returns the same answer and puts nothing. With another body or key
     /// it is refused.
-    pub token: Option<PutToken>,
+    pub token: Option<IdempotencyKey>,
 }
 
 impl Put {
@@ -85,7 +85,7 @@ impl Put {
     }
 
     /// Sets the token, which makes the put safe to repeat.
-    pub fn token(self, token: PutToken) -> Put {
+    pub fn token(self, token: IdempotencyKey) -> Put {
         Put { token: Some(token), ..self }
     }
 

@@ -2,7 +2,7 @@
 
 use dwell_model::{Now, QueueName};
 
-use super::entry::Place;
+use super::entry::Position;
 use super::{Core, Log, StoredBody};
 use crate::{Cancelled, Result, Target};
 
@@ -25,9 +25,9 @@ impl<B: StoredBody> Core<B> {
             let entry = core.entries.get(slot);
             let id = entry.id;
             Ok(match entry.place {
-                Place::Leased(_) => Cancelled::Leased(id),
-                Place::Dead => Cancelled::Dead(id),
-                Place::Scheduled(_) | Place::Ready => {
+                Position::Leased(_) => Cancelled::Leased(id),
+                Position::Dead => Cancelled::Dead(id),
+                Position::Scheduled(_) | Position::Ready => {
                     core.drop_message(slot, log);
                     core.queues.remove_if_bare(queue);
                     Cancelled::Cancelled(id)

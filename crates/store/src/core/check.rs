@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_model::{Now, OnExpiry};
 
-use super::entry::Place;
-use super::queue::{HeldUp, Queue, ReadyKey, is_urgent, mono};
+use super::entry::Position;
+use super::queue::{CapReached, Queue, ReadyKey, is_urgent, mono};
 use super::{Core, StoredBody};
 use crate::StateCounts;
 
@@ -19,7 +19,7 @@ impl<B: StoredBody> Core<B> {
         let mut counts: BTreeMap<u32, StateCounts> = BTreeMap::new();
         let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
         for (slot, entry) in self.entries.iter() {
-            if self.is_ghost(slot) {
+            if self.is_unfreed(slot) {
                 assert_eq!(self.resident_number(entry.number), None, "{:?} is gone", entry.id);
                 keyed += usize::from(entry.live_key().is_some());
                 continue;
@@ -33,19 +33,19 @@ impl<B: StoredBody> Core<B> {
             }
             let counts = counts.entry(entry.queue).or_default();
             match entry.place {
-                Place::Scheduled(spot) => {
+                Position::Scheduled(spot) => {
                     assert_eq!(queue.scheduled.get(spot), Some(slot), "{:?} is scheduled", entry.id);
-                    let due = u64::from(spot.is_in_lane() && entry.due <= queue.ripe);
+                    let due = u64::from(spot.is_in_row() && entry.due <= queue.ready_until);
                     counts.scheduled += 1 - due;
                     counts.ready += due;
                     counts.ready_urgent += if is_urgent(entry.priority) { due } else { 0 };
                 }
-                Place::Ready => {
+                Position::Ready => {
                     assert_eq!(queue.ready.get(ReadyKey::of(entry)), Some(slot), "{:?} is ready", entry.id);
                     counts.ready += 1;
                     counts.ready_urgent += u64::from(is_urgent(entry.priority));
                 }
-                Place::Leased(held) => {
+                Position::Leased(held) => {
                     assert_eq!(
                         queue.leased.get(self.leases.get(held).timer),
                         Some(slot),
@@ -54,7 +54,7 @@ impl<B: StoredBody> Core<B> {
                     );
                     counts.leased += 1;
                 }
-                Place::Dead => {
+                Position::Dead => {
                     self.check_dead(queue, slot);
                     counts.dead += 1;
                 }
@@ -71,7 +71,7 @@ impl<B: StoredBody> Core<B> {
                 *expiring.entry(entry.queue).or_default() += 1;
             }
         }
-        self.check_graves();
+        self.check_lazy_free();
         let named = self.leases.iter().filter(|(_, held)| held.holder.is_some()).count();
         assert_eq!(self.holders.leases(), named, "leases with a holder");
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
@@ -156,12 +156,12 @@ impl<B: StoredBody> Core<B> {
             }
             if let Some(held_up) = found.watch.as_deref().and_then(|watch| watch.held_up) {
                 match held_up {
-                    HeldUp::ByQueue => assert!(
+                    CapReached::ByQueue => assert!(
                         self.check_leased_of(queue).is_err() || self.is_at_max_leased(queue),
                         "{} has room for a lease, messages and waiters",
                         found.name
                     ),
-                    HeldUp::ByStore(turn) => {
+                    CapReached::ByStore(turn) => {
                         assert!(self.waiters.is_held_up(queue, turn), "{} is forgotten", found.name);
                         let limit = self.config.limits.leased;
                         assert!(self.leases.len() >= limit, "{} might have a lease", found.name);

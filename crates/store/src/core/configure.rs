@@ -2,7 +2,7 @@
 
 use dwell_model::{Now, OwnSettings, Pause, QueueName, Setting, SettingChange, SettingName, Timestamp};
 
-use super::queue::Own;
+use super::queue::OwnValues;
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, QueueStats, Result, StateCounts};
 
@@ -59,7 +59,7 @@ impl<B: StoredBody> Core<B> {
         }
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
-        self.retain_in(queue, &mut self.config.swept_a_call.clone(), now, log);
+        self.retain_in(queue, &mut self.config.bulk_per_call.clone(), now, log);
         // Messages past their retention may have been cold.
         let cold = self.cold_counts(queue, log).unwrap_or_else(|_| cold.unwrap_or_default());
         let stats = self.stats_with(queue, cold);
@@ -68,8 +68,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Applies the present setting to all messages of a queue that have expired by now. That messages died
-    /// while they were cold is stored only as the time to which they were ripened, also for those made
-    /// resident since. All files are ripened here, and to a replay everything that has expired by then
+    /// while they were cold is stored only as the time to which they were promoted, also for those made
+    /// resident since. All files are promoted here, and to a replay everything that has expired by then
     /// is dead. So the expired messages of other queues are processed first, in memory too: some of these
     /// queues may drop them.
     fn notice_expired(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
@@ -77,7 +77,7 @@ impl<B: StoredBody> Core<B> {
         if log.cold().is_some() {
             self.expire_all(now, log);
             let Some(cold) = log.cold() else { return Ok(()) };
-            cold.ripen(now.wall);
+            cold.promote(now.wall);
             let queues: Vec<u32> = self.queues.all().collect();
             for queue in queues {
                 // What is due stays in its place. Should the clock step back, that call moves it.
@@ -118,7 +118,7 @@ impl<B: StoredBody> Core<B> {
             self.pauses.insert((end, queue));
         }
         let in_force = own.over(&self.config.limits.defaults);
-        let own = (!own.is_empty()).then(|| Box::new(Own { own, in_force }));
+        let own = (!own.is_empty()).then(|| Box::new(OwnValues { own, in_force }));
         self.queues.get_mut(queue).own = own;
         self.look_at(queue);
         self.look_at_retention(queue);

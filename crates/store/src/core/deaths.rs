@@ -22,23 +22,23 @@ pub(super) enum Discarded {
 /// The counts of all queues.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
-    by_name: BTreeMap<QueueName, Counted>,
-    others: Counted,
+    by_name: BTreeMap<QueueName, DeathTotals>,
+    others: DeathTotals,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
+struct DeathTotals {
     deaths: DeathCounts,
     discarded: DiscardCounts,
 }
 
 impl Deaths {
-    fn of(&mut self, queue: &QueueName) -> &mut Counted {
+    fn of(&mut self, queue: &QueueName) -> &mut DeathTotals {
         if !self.by_name.contains_key(queue) {
             if self.by_name.len() >= QueueDeaths::MAX_QUEUES {
                 return &mut self.others;
             }
-            self.by_name.insert(queue.clone(), Counted::default());
+            self.by_name.insert(queue.clone(), DeathTotals::default());
         }
         self.by_name.entry(queue.clone()).or_default()
     }
@@ -79,13 +79,13 @@ impl Deaths {
 impl<B: StoredBody> Core<B> {
     /// See [`Store::deaths`](crate::Store::deaths). Deaths during a replay do not count.
     pub fn deaths(&self) -> Vec<QueueDeaths> {
-        let shown = |queue, counted: &Counted| QueueDeaths {
+        let shown = |queue, counted: &DeathTotals| QueueDeaths {
             queue,
             deaths: counted.deaths,
             discarded: counted.discarded,
         };
         let named = self.deaths.by_name.iter().map(|(queue, counted)| shown(Some(queue.clone()), counted));
-        let others = (self.deaths.others != Counted::default()).then(|| shown(None, &self.deaths.others));
+        let others = (self.deaths.others != DeathTotals::default()).then(|| shown(None, &self.deaths.others));
         named.chain(others).collect()
     }
 }

@@ -8,9 +8,9 @@ use dwell_model::{
 use dwell_time::Handle;
 
 use super::cold::CopyAt;
-use super::schedule::Spot;
+use super::schedule::SchedulePosition;
 
-/// One message. Attributes that few messages have are in [`Rare`]; leases are stored separately.
+/// One message. Attributes that few messages have are in [`RareFields`]; leases are stored separately.
 #[derive(Debug)]
 pub(super) struct Entry<B> {
     pub(super) id: MessageId,
@@ -18,7 +18,7 @@ pub(super) struct Entry<B> {
     pub(super) due: Timestamp,
     pub(super) created: Timestamp,
     pub(super) body: B,
-    pub(super) rare: Option<Box<Rare>>,
+    pub(super) rare: Option<Box<RareFields>>,
     /// A copy outside of memory: correct in everything if the message has not changed, else in everything but
     /// its standing.
     pub(super) copy: Option<CopyAt>,
@@ -26,8 +26,8 @@ pub(super) struct Entry<B> {
     pub(super) priority: u32,
     pub(super) attempts: u32,
     pub(super) takes: u32,
-    pub(super) mark: Mark,
-    pub(super) place: Place,
+    pub(super) mark: ChangeMark,
+    pub(super) place: Position,
     /// The epoch of its queue in which it got its place; meaningless while it is leased.
     pub(super) epoch: u16,
 }
@@ -35,46 +35,46 @@ pub(super) struct Entry<B> {
 /// Whether a message has changed since its last capture, or was never captured; and if so, in which of two
 /// spans: the spans between one capture and the next are alternately odd and even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum ChangeMark {
     Captured,
     Odd,
     Even,
 }
 
-impl Mark {
+impl ChangeMark {
     pub(super) fn is_changed(self) -> bool {
-        self != Mark::Captured
+        self != ChangeMark::Captured
     }
 
     /// The next span.
-    pub(super) fn next(self) -> Mark {
-        if self == Mark::Odd { Mark::Even } else { Mark::Odd }
+    pub(super) fn next(self) -> ChangeMark {
+        if self == ChangeMark::Odd { ChangeMark::Even } else { ChangeMark::Odd }
     }
 }
 
 /// The place of a message in its queue's order or among the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Scheduled(Spot),
+pub(super) enum Position {
+    Scheduled(SchedulePosition),
     Ready,
     Leased(u32),
     Dead,
 }
 
-impl Place {
+impl Position {
     pub(super) fn is_leased(self) -> bool {
-        matches!(self, Place::Leased(_))
+        matches!(self, Position::Leased(_))
     }
 
     /// Whether it is scheduled or ready.
     pub(super) fn is_pending(self) -> bool {
-        matches!(self, Place::Scheduled(_) | Place::Ready)
+        matches!(self, Position::Scheduled(_) | Position::Ready)
     }
 }
 
 /// A lease and the timer of its deadline.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LeaseTimer {
     pub(super) lease: Lease,
     pub(super) timer: Handle,
     pub(super) holder: Option<Holder>,
@@ -82,7 +82,7 @@ pub(super) struct Held {
 
 /// Attributes that only some messages have.
 #[derive(Debug, Default)]
-pub(super) struct Rare {
+pub(super) struct RareFields {
     pub(super) key: Option<Key>,
     pub(super) headers: Headers,
     pub(super) lease_ms: Option<u64>,
@@ -99,7 +99,7 @@ pub(super) struct Rare {
     /// The cause of death, while it is dead.
     pub(super) death: Option<Death>,
     /// The number of sweeps that had begun when it died, if that was in this process and it has not left
-    /// memory since, or a sweep has been in progress ever since; see [`super::sweep`].
+    /// memory since, or a sweep has been in progress ever since; see [`super::bulk`].
     pub(super) died_in: u64,
     /// When it was last made ready by anything but its instant.
     pub(super) ready_since: Timestamp,
@@ -131,7 +131,7 @@ impl<B> Entry<B> {
 
     /// The key, if it finds this message: only live messages have one.
     pub(super) fn live_key(&self) -> Option<&Key> {
-        if self.place == Place::Dead { None } else { self.key() }
+        if self.place == Position::Dead { None } else { self.key() }
     }
 
     /// Whether a dead message is known to have died after the sweep with this number began.
@@ -144,14 +144,14 @@ impl<B> Entry<B> {
     }
 
     /// Its standing, as input of the state machine. `held` is its lease; a scheduled message that is due by
-    /// `ripe` is ready.
-    pub(super) fn standing(&self, held: Option<&Held>, ripe: Timestamp) -> Standing {
+    /// `ready_until` is ready.
+    pub(super) fn standing(&self, held: Option<&LeaseTimer>, ready_until: Timestamp) -> Standing {
         let rare = self.rare.as_deref();
         let state = match self.place {
-            Place::Scheduled(_) if self.due > ripe => State::Scheduled,
-            Place::Scheduled(_) | Place::Ready => State::Ready,
-            Place::Leased(_) => State::Leased(held.expect("a leased message has a lease").lease),
-            Place::Dead => {
+            Position::Scheduled(_) if self.due > ready_until => State::Scheduled,
+            Position::Scheduled(_) | Position::Ready => State::Ready,
+            Position::Leased(_) => State::Leased(held.expect("a leased message has a lease").lease),
+            Position::Dead => {
                 State::Dead(rare.and_then(|rare| rare.death).expect("a dead message knows how it died"))
             }
         };

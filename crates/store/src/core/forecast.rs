@@ -61,20 +61,20 @@ impl<B: StoredBody> Core<B> {
     ) -> Result<Forecast> {
         let found = self.queues.get(queue);
         // Time has acted on the queue; messages that are due count as ready.
-        let ripe = found.ripe.max(wall);
-        let mut sum = resident(found, edges, ripe);
+        let ready_until = found.ready_until.max(wall);
+        let mut sum = resident(found, edges, ready_until);
         if !found.cold.is_empty()
             && let Some(cold) = log.cold()
         {
-            sum.add(&cold.forecast(&found.name, ripe, edges)?);
+            sum.add(&cold.forecast(&found.name, ready_until, edges)?);
         }
         Ok(sum)
     }
 }
 
 /// The queue's messages in memory.
-fn resident(queue: &Queue, edges: &[Timestamp], ripe: Timestamp) -> Forecast {
-    let ready = queue.scheduled.count_by(ripe);
+fn resident(queue: &Queue, edges: &[Timestamp], ready_until: Timestamp) -> Forecast {
+    let ready = queue.scheduled.count_by(ready_until);
     let due_by = |edge: &Timestamp| queue.scheduled.count_by(*edge).saturating_sub(ready);
     Forecast {
         scheduled: queue.scheduled.len() as u64 - ready,

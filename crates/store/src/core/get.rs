@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, as_of};
 
-use super::cold::{DeadSearch, Died, HandedOver, Reader};
-use super::stand::Searched;
+use super::cold::{DeadProgress, DeadReader, DeadSearch, Died};
+use super::placement::Searched;
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
 
@@ -192,10 +192,10 @@ impl<B: StoredBody> Core<B> {
         if is_new {
             peek.after = self.last_past_retention(found, now);
         }
-        let handed_over = self.page_in_dead(found, Reader::Peek, peek.after, is_new, 1, log)?;
+        let handed_over = self.page_in_dead(found, DeadReader::Peek, peek.after, is_new, 1, log)?;
         let first = self.oldest(found, &mut peek.after, handed_over, 1).first().map(|(_, slot)| *slot);
         Ok(match (first, handed_over) {
-            (None, HandedOver::To(_)) => Peeking::Unfinished(peek),
+            (None, DeadProgress::To(_)) => Peeking::Unfinished(peek),
             (first, _) => Peeking::Done(first.map(|slot| self.message(slot))),
         })
     }

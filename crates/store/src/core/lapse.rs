@@ -18,22 +18,22 @@
 
 use dwell_model::{Command, Now, QueueName, Refusal, Timestamp};
 
+use super::idempotency::EXPIRED_AT_CAP;
 use super::queue::mono;
-use super::tokens::SWEPT_AT_CAP;
 use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
 /// The approximate size of a record of one message without its error text, in bytes.
 const STANDING: usize = 64;
 
 /// The number of messages moved to the ready ones in the time in which one lease runs out.
-const MOVES_A_LEASE: usize = 4;
+const MOVES_PER_LEASE: usize = 4;
 
 /// The number of messages looked at per slice in a search by key: each lies in a block of its own.
 const LOOKED_AT: usize = 64;
 
 /// What may still be done before others are served.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct LapseSlice {
     leases: usize,
     bytes: usize,
     /// The number of messages that may be moved to the ready ones, which records nothing.
@@ -46,16 +46,16 @@ pub(super) struct Slice {
     pub(super) looked_at: usize,
 }
 
-impl Slice {
-    pub(super) fn of(config: &CoreConfig) -> Slice {
+impl LapseSlice {
+    pub(super) fn of(config: &CoreConfig) -> LapseSlice {
         let leases = config.lapsed_a_call;
-        let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice {
+        let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_PER_LEASE));
+        LapseSlice {
             leases,
             bytes,
             moves,
-            tokens: SWEPT_AT_CAP,
-            retained: config.swept_a_call,
+            tokens: EXPIRED_AT_CAP,
+            retained: config.bulk_per_call,
             looked_at: LOOKED_AT,
         }
     }
@@ -94,13 +94,13 @@ impl<B: StoredBody> Core<B> {
 
     fn has_lapsed_in(&self, queue: u32, now: Now) -> bool {
         let expiry = self.queues.get(queue).expiries.next_due();
-        let is_due = self.has_lapsed_lease(queue, now) || self.is_due_beside(queue, now);
+        let is_due = self.has_lapsed_lease(queue, now) || self.is_due_timed(queue, now);
         is_due || expiry.is_some_and(|head| head <= now.wall.as_ms())
     }
 
     /// Whether messages are due that have to be moved to the ready ones.
-    fn is_due_beside(&self, queue: u32, now: Now) -> bool {
-        self.queues.get(queue).scheduled.is_due_beside(now.wall)
+    fn is_due_timed(&self, queue: u32, now: Now) -> bool {
+        self.queues.get(queue).scheduled.is_due_timed(now.wall)
     }
 
     fn has_lapsed_lease(&self, queue: u32, now: Now) -> bool {
@@ -109,7 +109,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Begins a new slice.
     pub(super) fn renew_slice(&mut self) {
-        self.slice = Slice::of(&self.config);
+        self.slice = LapseSlice::of(&self.config);
         self.slices += 1;
     }
 
@@ -140,7 +140,7 @@ impl<B: StoredBody> Core<B> {
             return false;
         }
         self.slice.moves -= self.promote_some(queue, now.wall, self.slice.moves);
-        while !self.slice.is_used_up() && !self.is_due_beside(queue, now) {
+        while !self.slice.is_used_up() && !self.is_due_timed(queue, now) {
             let lapsed = self.lapse_next(queue, now, log);
             let Some(bytes) = lapsed.or_else(|| self.expire_next(queue, now, log)) else { break };
             self.slice.spend(bytes);
@@ -165,7 +165,7 @@ impl<B: StoredBody> Core<B> {
     /// Lets lapsed leases of all queues run out, until the slice is used up: they count towards the cap,
     /// whatever their queue.
     pub(super) fn lapse_all(&mut self, now: Now, log: &mut impl Log<B>) {
-        let mut slice = Slice::of(&self.config);
+        let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
             && let Some(queue) = self.queues.pop_lapsed(mono(now.mono_ms))
         {
@@ -226,8 +226,9 @@ impl<B: StoredBody> Core<B> {
         STANDING + rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len)
     }
 
-    /// Notes which leases end with the process, for [`free_some`](Core::free_some) to free them.
-    pub(super) fn note_bound(&mut self) {
+    /// Notes which leases end with the process, for [`release_session_leases`](Core::release_session_leases) to free
+    /// them.
+    pub(super) fn note_session_leases(&mut self) {
         let slots = self.entries.iter().map(|(slot, _)| slot);
         self.bound = slots.filter(|slot| self.is_bound(*slot)).collect();
     }
@@ -239,15 +240,15 @@ impl<B: StoredBody> Core<B> {
 
     /// Frees one slice of the leases that end with the process; true if there are more. All of them have to
     /// be freed before any other call, each slice in a batch of its own.
-    pub fn free_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+    pub fn release_session_leases(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
-        let mut slice = Slice::of(&self.config);
+        let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
             && let Some(slot) = self.bound.pop()
         {
             slice.spend(self.recorded(slot));
             let queue = self.entries.get(slot).queue;
-            match self.change(slot, &Command::Unbind, now, Durability::Written, log) {
+            match self.change(slot, &Command::EndSession, now, Durability::Written, log) {
                 Ok(Some(state)) => {
                     self.note_ready(slot, now.wall);
                     self.trim_changed(slot, Some(state), now, log);
@@ -265,14 +266,14 @@ impl<B: StoredBody> Core<B> {
     /// Releases messages whose leases end with the process, in slices with everything else that is pending in
     /// their queues: the store closes. No attempt is spent, and the takes count, since the messages were
     /// held. True if there are more. A lease that has run out by then lapses as usual.
-    pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+    pub fn give_back_session_leases(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.renew_slice();
         if self.closing.is_none() {
             // All queues: the next opening uses the wall clock, by which a lease that has lapsed now may not
             // have.
             self.closing = Some(self.queues.all().collect());
-            self.note_bound();
+            self.note_session_leases();
         }
         while let Some(queue) = self.closing.as_ref().and_then(|queues| queues.last().copied()) {
             // The queue may have existed only because of its pause, which may have ended.

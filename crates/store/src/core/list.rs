@@ -13,7 +13,7 @@ use super::queue::{Queue, ReadyKey};
 use super::{Core, Log, StoredBody};
 use crate::{Page, Result};
 
-type Place = (Timestamp, MessageId);
+type ListPosition = (Timestamp, MessageId);
 
 impl<B: StoredBody> Core<B> {
     /// See [`Store::list`](crate::Store::list). Returns at most as many messages as one call may have items.
@@ -78,22 +78,31 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The first `count` messages of a queue in a state, after `after`.
-    fn first_after(&self, queue: &Queue, state: StateKind, after: Option<Place>, count: usize) -> Vec<u32> {
+    fn first_after(
+        &self,
+        queue: &Queue,
+        state: StateKind,
+        after: Option<ListPosition>,
+        count: usize,
+    ) -> Vec<u32> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let from_due = after.map_or(Timestamp::MIN, |(due, _)| due);
         let mut page = Selection { after, count, least: BinaryHeap::new() };
         match state {
             StateKind::Scheduled => {
                 // The instant after the last one that has passed; there may be no later one.
-                let unripe = queue.ripe.saturating_after(1).max(from_due);
+                let unripe = queue.ready_until.saturating_after(1).max(from_due);
                 for part in queue.scheduled.parts_from(unripe) {
-                    let unripe = part.filter(|(due, _)| *due > queue.ripe.as_ms());
+                    let unripe = part.filter(|(due, _)| *due > queue.ready_until.as_ms());
                     self.select_ascending(&mut page, unripe);
                 }
             }
             StateKind::Ready => {
                 for part in queue.scheduled.parts_from(from_due) {
-                    self.select_ascending(&mut page, part.take_while(|(due, _)| *due <= queue.ripe.as_ms()));
+                    self.select_ascending(
+                        &mut page,
+                        part.take_while(|(due, _)| *due <= queue.ready_until.as_ms()),
+                    );
                 }
                 match only_priority(queue) {
                     Some(priority) => {
@@ -139,13 +148,13 @@ impl<B: StoredBody> Core<B> {
 
 /// The first `count` of the offered messages after `after`.
 struct Selection {
-    after: Option<Place>,
+    after: Option<ListPosition>,
     count: usize,
-    least: BinaryHeap<(Place, u32)>,
+    least: BinaryHeap<(ListPosition, u32)>,
 }
 
 impl Selection {
-    fn offer(&mut self, place: Place, slot: u32) {
+    fn offer(&mut self, place: ListPosition, slot: u32) {
         if self.after.is_some_and(|after| place <= after) {
             return;
         }

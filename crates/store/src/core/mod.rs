@@ -19,137 +19,142 @@
 //! - **Retention.** Between two serves, calls discard a slice of the dead messages whose retention is over.
 //!   Where calls are rare, call [`retain_some`](Core::retain_some) within a minute after
 //!   [`next_retention`](Core::next_retention), and again while it returns that there are more.
-//! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it has finished, and nothing else in
-//!   between.
+//! - **Closing.** Call [`give_back_session_leases`](Core::give_back_session_leases) until it has finished, and nothing
+//!   else in between.
 //! - **Cold messages that expire** are processed in slices: call [`catch_up`](Core::catch_up) before each
 //!   batch of calls. While the core [is behind](Core::is_behind), a take or a peek may have [given
 //!   up](Core::gave_up): repeat it. The same applies to a take, a list or a peek at any time where expired
 //!   messages could not be read in time: repeat it after the next serve. All other calls are correct at any
 //!   time, and take longer if they come too early.
 //! - **Takes that wait.** If [`take`](Core::take) returns nothing and the caller wants to wait, pass the take
-//!   to [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when
+//!   to [`waiters`](Core::wait). After each batch of calls, whether any take waits or not, and when
 //!   [`next_wake`](Core::next_wake) has passed, call [`serve`](Core::serve): it answers those that have
 //!   messages now, and those whose wait has timed out. If a caller has disconnected, call
 //!   [`forget`](Core::forget); if its messages were already handed out, [`give_back`](Core::give_back).
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log
 //!   [`replay_put`](Core::replay_put) and [`replay`](Core::replay) its records in order and pass its time to
 //!   [`replay_time`](Core::replay_time); then call [`opened`](Core::opened), once, and
-//!   [`free_some`](Core::free_some) until it has finished. Where messages may be cold, pass the time that a
-//!   batch carries to [`replay_begins`](Core::replay_begins) before its records.
+//!   [`release_session_leases`](Core::release_session_leases) until it has finished. Where messages may be cold, pass
+//!   the time that a batch carries to [`replay_begins`](Core::replay_begins) before its records.
 //!
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
 //!    looks, and on no other, so that a storm in one queue does not delay the next.
 //! 2. The standing of a message changes in two places only: `time` and `queue`, for messages that become due,
-//!    and `restand`, for all else. Both keep every index correct; [`check`](Core::check) verifies it.
+//!    and `move_to`, for all else. Both keep every index correct; [`check`](Core::check) verifies it.
 //! 3. Ids and numbers rise together with each put, so one index finds a message by either.
 //! 4. [`dwell_model::apply`] alone decides what may happen to a message.
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is reported to the log
-//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
-//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
+//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `idempotency`, `rng`: the parts
+//! - `time`, `placement`: time acting on a queue, a message changing its place; `lapse`: slices of leases that
 //!   run out and messages that expire
-//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
-//!   `configure`, `revive`, `purge`: one call each, with related ones; `sweep`: many dead messages, slice by
-//!   slice; `late`: cold ones that a sweep does not include
+//! - `put`, `take`, `settle`, `expire_lease`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`,
+//!   `configure`, `revive`, `purge`: one call each, with related ones; `bulk`: many dead messages, slice by
+//!   slice; `late_deaths`: cold ones that a sweep does not include
 //! - `retention`: how long messages stay dead, and how many; `deaths`: counts of deaths and discards;
 //!   `holders`: who holds messages
-//! - `wait`: takes that wait
-//! - `cold`: messages that are not in memory; `captured`: messages to be copied; `grave`: lazy free of
-//!   removed messages
+//! - `waiters`: takes that wait
+//! - `cold`: messages that are not in memory; `residency`: brings them in, and evicts them; `cold_expiry`: those that
+//!   expire
+//! - `snapshot`, `snapshot_entry`: messages to be copied; `lazy_free`: lazy free of removed messages
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
+mod bulk;
+mod bulk_in_progress;
 mod cancel;
-mod captured;
 mod check;
 mod cold;
+mod cold_expiry;
 mod configure;
 mod deaths;
 mod entry;
-mod expire;
+mod expire_lease;
 mod forecast;
 mod get;
-mod grave;
 mod holders;
+mod idempotency;
 mod index;
 mod lapse;
-mod late;
+mod late_deaths;
+mod lazy_free;
 mod list;
 mod numbers;
+mod placement;
 mod purge;
 mod put;
 mod queue;
 mod queues;
-mod random;
 mod ready;
 mod record;
 mod replay;
 mod reschedule;
+mod residency;
 mod retention;
 mod revive;
+mod rng;
 mod schedule;
 mod settle;
 mod slab;
-mod stand;
+mod snapshot;
+mod snapshot_entry;
 mod stats;
-mod sweep;
 mod take;
 #[cfg(test)]
 mod tests;
 mod time;
-mod tokens;
-mod under_way;
-mod wait;
+mod waiters;
 
 use std::collections::BTreeSet;
 
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
-use cold::Capturing;
+use bulk_in_progress::BulkInProgress;
 use deaths::Deaths;
-use entry::{Entry, Held, Mark};
-use grave::Graves;
+use entry::{ChangeMark, Entry, LeaseTimer};
 use holders::Holders;
+use idempotency::IdempotencyKeys;
 use index::{Numbering, SlotTable, TextHash};
-use lapse::Slice;
-use late::Late;
+use lapse::LapseSlice;
+use late_deaths::LateDeaths;
+use lazy_free::LazyFree;
 use numbers::Numbers;
 use queues::Queues;
-use random::Random;
+use rng::Rng;
 use slab::Slab;
-use tokens::Tokens;
-use under_way::UnderWay;
-use wait::Waiters;
+use snapshot::SnapshotInProgress;
+use waiters::Waiters;
 
-pub use captured::{Captured, Names};
+pub use bulk::{BulkOperation, BulkProgress};
 pub use cold::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    HandedOver, Placed, Reader, Which,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadProgress, DeadReader, DeadSearch, Died, Expired,
+    Expiring, QueuePart,
 };
 pub use get::{Get, Getting, Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
 pub use replay::ReplayError;
-pub use sweep::{Sweep, Sweeping};
-pub use wait::{Answer, WaiterId};
+pub use snapshot::{CopyOutcome, Snapshot};
+pub use snapshot_entry::{QueueNames, SnapshotEntry};
+pub use waiters::{TakeAnswer, WaiterId};
 
 /// The memory of a lease, without its message.
 const LEASE_BYTES: usize = 96;
 
 /// The number of messages freed in less time than a sync takes.
-const BURIED_A_CALL: usize = 1_000;
+const FREED_PER_CALL: usize = 1_000;
 
 /// The number of leases that run out in about the time of a sync, and the number of bytes that they record.
-const LAPSED_A_CALL: usize = 1_000;
-const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
+const LAPSED_PER_CALL: usize = 1_000;
+const LAPSED_BYTES_PER_CALL: usize = 1024 * 1024;
 
 /// The number of dead messages revived in little more than the time of a sync.
-const SWEPT_A_CALL: usize = 1_000;
+const BULK_PER_CALL: usize = 1_000;
 
 /// The number of expiries looked at in about the time of a sync.
-const EXPIRED_A_CALL: usize = 16 * 1024;
+const EXPIRED_PER_CALL: usize = 16 * 1024;
 
 /// The configuration of a new core.
 #[derive(Clone, Debug)]
@@ -170,11 +175,11 @@ pub struct CoreConfig {
     /// The seed of its random numbers, used for the jitter of backoff.
     pub seed: u64,
     /// The number of removed messages that each call frees, and so how many a purge frees itself; at least 1.
-    pub buried_a_call: usize,
+    pub freed_per_call: usize,
     /// The maximum number of dead messages that one call of a revive or a discard looks at, where it is about
     /// all or the oldest, and the maximum number past their retention that all calls between two serves
     /// discard; at least 1.
-    pub swept_a_call: usize,
+    pub bulk_per_call: usize,
     /// The maximum number of leases that run out and messages that expire per slice, and with the next field
     /// about how many bytes they record. Each call of [`Core::serve`] has a slice, and all calls between two
     /// of them have one; at least 1.
@@ -198,11 +203,11 @@ impl CoreConfig {
             limits,
             waiting_limit: 1_000_000,
             seed,
-            buried_a_call: BURIED_A_CALL,
-            swept_a_call: SWEPT_A_CALL,
-            lapsed_a_call: LAPSED_A_CALL,
-            lapsed_bytes_a_call: LAPSED_BYTES_A_CALL,
-            expired_a_call: EXPIRED_A_CALL,
+            freed_per_call: FREED_PER_CALL,
+            bulk_per_call: BULK_PER_CALL,
+            lapsed_a_call: LAPSED_PER_CALL,
+            lapsed_bytes_a_call: LAPSED_BYTES_PER_CALL,
+            expired_a_call: EXPIRED_PER_CALL,
         }
     }
 }
@@ -216,7 +221,7 @@ pub struct Core<B> {
     next_number: u64,
     /// The counter of the next lease token.
     next_lease: u64,
-    random: Random,
+    random: Rng,
     /// The wall time of the last call.
     seen: Timestamp,
     /// Whether cold messages have expired that no slice has processed yet, and how often that has begun.
@@ -232,10 +237,10 @@ pub struct Core<B> {
     /// Counts calls, so that each lets time act on a queue once.
     call: u64,
     entries: Slab<Entry<B>>,
-    leases: Slab<Held>,
+    leases: Slab<LeaseTimer>,
     holders: Holders,
     /// What may still run out before the next serve.
-    slice: Slice,
+    slice: LapseSlice,
     /// The index of that slice, from 1.
     slices: u64,
     /// Messages whose leases end with the process, while these are freed.
@@ -253,18 +258,18 @@ pub struct Core<B> {
     /// Live messages with a key of their own.
     by_key: SlotTable,
     key_hash: TextHash,
-    tokens: Tokens,
+    tokens: IdempotencyKeys,
     waiters: Waiters<B>,
     /// The number of cold messages.
     cold: u64,
     /// The number of resident messages that have changed since they were captured.
     changed: usize,
     /// The mark of messages that change now.
-    span: Mark,
-    capturing: Option<Box<Capturing<B>>>,
+    span: ChangeMark,
+    snapshotting: Option<Box<SnapshotInProgress<B>>>,
     /// The number of captures that were begun.
-    captures: u64,
-    graves: Graves,
+    snapshots: u64,
+    lazy_free: LazyFree,
     /// Counts of deaths and discards.
     deaths: Deaths,
     /// The queue whose cold dead messages are being read for its retention.
@@ -274,9 +279,9 @@ pub struct Core<B> {
     /// The number of sweeps that have begun.
     sweeps: u64,
     /// The sweeps in progress.
-    under_way: UnderWay,
+    bulk_in_progress: BulkInProgress,
     /// Cold messages that have died since a sweep began.
-    late: Late,
+    late: LateDeaths,
     /// The memory of all resident messages, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that eviction looked at last.
@@ -293,15 +298,15 @@ impl<B: StoredBody> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
         assert!(config.number_step > 0, "numbers rise");
-        assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
-        assert!(config.swept_a_call > 0, "a sweep goes on");
+        assert!(config.freed_per_call > 0, "what a purge has removed is forgotten some time");
+        assert!(config.bulk_per_call > 0, "a sweep goes on");
         assert!(config.lapsed_a_call > 0 && config.lapsed_bytes_a_call > 0, "leases run out some time");
         assert!(config.expired_a_call > 0, "what has expired is come to some time");
         Core {
             next_counter: 0,
             next_number: config.next_number,
             next_lease: 0,
-            random: Random::new(config.seed),
+            random: Rng::new(config.seed),
             seen: Timestamp::MIN,
             replaying: Timestamp::MIN,
             is_behind: false,
@@ -312,7 +317,7 @@ impl<B: StoredBody> Core<B> {
             entries: Slab::new(),
             leases: Slab::new(),
             holders: Holders::default(),
-            slice: Slice::of(&config),
+            slice: LapseSlice::of(&config),
             slices: 1,
             bound: Vec::new(),
             closing: None,
@@ -324,20 +329,20 @@ impl<B: StoredBody> Core<B> {
             by_number: Numbers::new(),
             by_key: SlotTable::new(),
             key_hash: TextHash::default(),
-            tokens: Tokens::new(),
+            tokens: IdempotencyKeys::new(),
             waiters: Waiters::new(),
             cold: 0,
             changed: 0,
-            span: Mark::Odd,
-            capturing: None,
-            captures: 0,
-            graves: Graves::default(),
+            span: ChangeMark::Odd,
+            snapshotting: None,
+            snapshots: 0,
+            lazy_free: LazyFree::default(),
             deaths: Deaths::default(),
             retaining: None,
             maybe_bare: Vec::new(),
             sweeps: 0,
-            under_way: UnderWay::default(),
-            late: Late::default(),
+            bulk_in_progress: BulkInProgress::default(),
+            late: LateDeaths::default(),
             weight: 0,
             hand: 0,
             config,
@@ -350,7 +355,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The number of resident messages, in all queues and states, with removed ones that are [not
-    /// freed](Core::has_ghosts) yet: those that take memory.
+    /// freed](Core::has_unfreed) yet: those that take memory.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -373,7 +378,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Whether there are no messages, resident or cold.
     pub fn is_empty(&self) -> bool {
-        self.len() == self.graves.ghosts() && self.cold == 0
+        self.len() == self.lazy_free.unfreed() && self.cold == 0
     }
 
     /// The location of a message's body; `None` if there is no such message.

@@ -18,7 +18,7 @@ const SPARSE: u32 = PAGE as u32 / 4;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-struct Page {
+struct NumberPage {
     slots: Box<[u32; PAGE]>,
     len: u32,
 }
@@ -26,7 +26,7 @@ struct Page {
 /// The slots of all resident messages, by their numbers.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    pages: HashMap<u64, Page>,
+    pages: HashMap<u64, NumberPage>,
     /// The page of the highest number so far: it is kept even if it is sparse.
     newest: u64,
     /// Messages whose page was given up, or that came back after that.
@@ -64,7 +64,7 @@ impl Numbers {
         let (page, place) = split(number);
         if page > self.newest || self.pages.is_empty() && page == self.newest {
             let before = std::mem::replace(&mut self.newest, page);
-            self.pages.insert(page, Page { slots: Box::new([NONE; PAGE]), len: 0 });
+            self.pages.insert(page, NumberPage { slots: Box::new([NONE; PAGE]), len: 0 });
             self.give_up_if_sparse(before, &number_of);
         }
         match self.pages.get_mut(&page) {

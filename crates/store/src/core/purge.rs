@@ -1,12 +1,12 @@
-//! Removing a queue's messages at once, in constant time: see [`super::grave`].
+//! Removing a queue's messages at once, in constant time: see [`super::lazy_free`].
 
 use std::mem;
 
 use dwell_model::{Now, OwnSettings, QueueName, SettingChange};
 
-use super::cold::Which;
+use super::cold::QueuePart;
 use super::deaths::Discarded;
-use super::grave::Orders;
+use super::lazy_free::PurgedOrders;
 use super::schedule::Timers;
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::Result;
@@ -51,23 +51,23 @@ impl<B: StoredBody> Core<B> {
 
     /// Removes scheduled and ready messages.
     pub(super) fn purge_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
-        let cold = self.forget_cold(queue, Which::Pending, log);
+        let cold = self.forget_cold(queue, QueuePart::Pending, log);
         let found = self.queues.get_mut(queue);
         let (scheduled, ready) = (mem::take(&mut found.scheduled), mem::take(&mut found.ready));
         found.ready_urgent = 0;
         found.expiries = Timers::default();
-        let orders = Orders { scheduled, ready, ..Orders::default() };
-        let purged = self.remove_all(queue, Which::Pending, orders);
+        let orders = PurgedOrders { scheduled, ready, ..PurgedOrders::default() };
+        let purged = self.remove_all(queue, QueuePart::Pending, orders);
         self.look_at(queue);
         purged + cold
     }
 
     /// Removes dead messages.
     pub(super) fn discard_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
-        self.under_way.all_went(&self.queues.get(queue).name);
-        let cold = self.forget_cold(queue, Which::Dead, log);
+        self.bulk_in_progress.all_went(&self.queues.get(queue).name);
+        let cold = self.forget_cold(queue, QueuePart::Dead, log);
         let dead = mem::take(&mut self.queues.get_mut(queue).dead);
-        cold + self.remove_all(queue, Which::Dead, Orders { dead, ..Orders::default() })
+        cold + self.remove_all(queue, QueuePart::Dead, PurgedOrders { dead, ..PurgedOrders::default() })
     }
 
     /// Removes all messages but the leased, and the settings except those that are fixed while there are

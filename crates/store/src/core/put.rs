@@ -3,8 +3,8 @@
 
 use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, Timestamp};
 
-use super::entry::{Entry, Place, Rare};
-use super::stand::check_lease;
+use super::entry::{Entry, Position, RareFields};
+use super::placement::check_lease;
 use super::{Core, Durability, Log, PutRecord, Record, StoredBody, TokenRecord};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 
@@ -195,13 +195,13 @@ impl<B: StoredBody> Core<B> {
             && record.max_attempts.is_none()
             && record.expires.is_none();
         let rare = (!plain).then(|| {
-            Box::new(Rare {
+            Box::new(RareFields {
                 key: record.key,
                 headers: record.headers,
                 lease_ms: record.lease_ms,
                 max_attempts: record.max_attempts,
                 expires: record.expires,
-                ..Rare::default()
+                ..RareFields::default()
             })
         });
         let entry = Entry {
@@ -217,7 +217,7 @@ impl<B: StoredBody> Core<B> {
             attempts: 0,
             takes: 0,
             mark: self.span,
-            place: Place::Ready,
+            place: Position::Ready,
             epoch: 0,
         };
         self.insert(entry, standing.state);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dwell_model::{DEFAULT_PRIORITY, MessageId, OwnSettings, QueueName, Settings, Timestamp};
 use dwell_time::Handle;
 
-use super::cold::ColdView;
+use super::cold::ColdBounds;
 use super::entry::Entry;
 use super::ready::Ready;
 use super::schedule::{Schedule, Timers};
@@ -30,11 +30,11 @@ impl ReadyKey {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) name: QueueName,
-    pub(super) own: Option<Box<Own>>,
+    pub(super) own: Option<Box<OwnValues>>,
     pub(super) scheduled: Schedule,
     /// Scheduled messages that are due by then are ready. If the clock steps back, they are moved to the
     /// ready first.
-    pub(super) ripe: Timestamp,
+    pub(super) ready_until: Timestamp,
     pub(super) ready: Ready,
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
@@ -43,33 +43,33 @@ pub(super) struct Queue {
     pub(super) lapse: Option<(i64, Handle)>,
     /// Scheduled and ready messages that expire, by that instant.
     pub(super) expiries: Timers,
-    pub(super) dead: Dead,
+    pub(super) dead: DeadOrders,
     /// A lower bound, in milliseconds, of the instant at which one of its dead messages is past its
     /// retention; and its handle among all queues.
     pub(super) retention: Option<(i64, Handle)>,
     /// When those of its dead messages are tried again that were passed over for retention, if any were.
     pub(super) passed_over_again: Option<Timestamp>,
-    pub(super) cold: ColdView,
-    /// How often all pending messages were removed at once, and all dead ones; see [`super::grave`].
+    pub(super) cold: ColdBounds,
+    /// How often all pending messages were removed at once, and all dead ones; see [`super::lazy_free`].
     pub(super) epoch: u16,
     pub(super) dead_epoch: u16,
     /// The number of removals whose messages are not all freed yet.
-    pub(super) graves: u32,
+    pub(super) lazy_free: u32,
     /// The last call that let time act here.
     pub(super) touched: u64,
-    pub(super) watch: Option<Box<Watch>>,
+    pub(super) watch: Option<Box<QueueWaiters>>,
 }
 
 /// Its own settings, and the effective ones over the defaults.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnValues {
     pub(super) own: OwnSettings,
     pub(super) in_force: Settings,
 }
 
 /// Dead messages, oldest first and by (due, id); those with a key also by their key.
 #[derive(Debug, Default)]
-pub(super) struct Dead {
+pub(super) struct DeadOrders {
     pub(super) by_death: BTreeMap<(Timestamp, MessageId), u32>,
     pub(super) by_due: BTreeMap<(Timestamp, MessageId), u32>,
     /// By the key's hash, and then oldest first.
@@ -78,20 +78,20 @@ pub(super) struct Dead {
 
 /// The state of a queue while takes wait on it.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct QueueWaiters {
     /// The waiting takes, in the order of their arrival.
     pub(super) waiting: BTreeSet<u64>,
     /// Whether it is on the list of queues to be looked at.
     pub(super) dirty: bool,
     /// Whether it has something to hand out, but no lease may be granted.
-    pub(super) held_up: Option<HeldUp>,
+    pub(super) held_up: Option<CapReached>,
     pub(super) wall_alarm: Option<Handle>,
     pub(super) mono_alarm: Option<Handle>,
 }
 
 /// The cap that prevents a queue from handing out its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeldUp {
+pub(super) enum CapReached {
     /// The queue's own: it is looked at when one of its leases ends.
     ByQueue,
     /// The store's: it is served after the other held-up queues whose takes have lower turns.
@@ -113,19 +113,19 @@ impl Queue {
             name,
             own: None,
             scheduled: Schedule::default(),
-            ripe: Timestamp::MIN,
+            ready_until: Timestamp::MIN,
             ready: Ready::default(),
             ready_urgent: 0,
             leased: Timers::default(),
             lapse: None,
             expiries: Timers::default(),
-            dead: Dead::default(),
+            dead: DeadOrders::default(),
             retention: None,
             passed_over_again: None,
-            cold: ColdView::default(),
+            cold: ColdBounds::default(),
             epoch: 0,
             dead_epoch: 0,
-            graves: 0,
+            lazy_free: 0,
             touched: 0,
             watch: None,
         }
@@ -162,7 +162,7 @@ impl Queue {
 
     /// The resident messages by state.
     pub(super) fn counts(&self) -> StateCounts {
-        let (due, urgent) = self.scheduled.count_due(self.ripe);
+        let (due, urgent) = self.scheduled.count_due(self.ready_until);
         StateCounts {
             scheduled: self.scheduled.len() as u64 - due,
             ready: self.ready.len() as u64 + due,
@@ -174,12 +174,12 @@ impl Queue {
 
     /// The message that is handed out first.
     pub(super) fn first_ready<B>(&self, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        self.ready.first().into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
+        self.ready.first().into_iter().chain(self.scheduled.first_due(self.ready_until, entries)).min()
     }
 
     /// Whether any message may be handed out.
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || self.scheduled.next_due().is_some_and(|due| due <= self.ripe)
+        !self.ready.is_empty() || self.scheduled.next_due().is_some_and(|due| due <= self.ready_until)
     }
 
     pub(super) fn insert_ready(&mut self, key: ReadyKey, slot: u32) {

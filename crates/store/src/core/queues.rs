@@ -90,7 +90,7 @@ impl Queues {
         }
         self.by_hash.remove(self.hash.queue(&found.name), queue);
         self.by_name.remove(&found.name);
-        if found.graves == 0 {
+        if found.lazy_free == 0 {
             self.slots.remove(queue);
         } else {
             self.gone.insert(queue);
@@ -100,10 +100,10 @@ impl Queues {
     }
 
     /// Counts one removal whose messages are all freed.
-    pub(super) fn leave_grave(&mut self, queue: u32) {
+    pub(super) fn leave_unfreed(&mut self, queue: u32) {
         let found = self.slots.get_mut(queue);
-        found.graves -= 1;
-        if found.graves == 0 && self.gone.remove(&queue) {
+        found.lazy_free -= 1;
+        if found.lazy_free == 0 && self.gone.remove(&queue) {
             self.slots.remove(queue);
         }
     }

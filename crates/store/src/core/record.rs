@@ -12,7 +12,8 @@
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Headers, Key, MessageId, Number, PutToken, QueueName, SettingChange, Standing, Timestamp,
+    AttemptLimit, Headers, IdempotencyKey, Key, MessageId, Number, QueueName, SettingChange, Standing,
+    Timestamp,
 };
 
 use super::Cold;
@@ -53,7 +54,7 @@ pub struct PutRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
     /// The token.
-    pub token: PutToken,
+    pub token: IdempotencyKey,
     /// Until when it is remembered.
     pub until: Timestamp,
     /// What it stands for.

@@ -8,9 +8,11 @@ use dwell_model::{Command, Key, Message, Now, Number, QueueName, Standing, State
 use thiserror::Error;
 
 use super::deaths::Deaths;
-use super::entry::Place;
+use super::entry::Position;
 use super::queue::mono;
-use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
+use super::{
+    Cold, ColdMessage, Core, DeadProgress, DeadReader, Durability, Log, PutRecord, Record, StoredBody,
+};
 
 /// A record that cannot follow those before it: the log belongs to another core, or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,7 +78,7 @@ impl<B: StoredBody> Core<B> {
                 if owner.is_some_and(|owner| owner != slot) {
                     return Err(ReplayError { number, reason: "has the key of another live message" });
                 }
-                self.restand(slot, &standing);
+                self.move_to(slot, &standing);
                 self.note_ready(slot, self.seen);
                 if dead {
                     // A default may keep fewer messages than when that was recorded.
@@ -93,9 +95,9 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Ripe { wall } => {
                 self.expire_cold(Now { wall, mono_ms: 0 }, log);
-                self.ripen_all(wall);
+                self.promote_all(wall);
                 if let Some(cold) = log.cold() {
-                    cold.ripen(wall);
+                    cold.promote(wall);
                 }
             }
             Record::Configured { queue, change } => {
@@ -109,7 +111,7 @@ impl<B: StoredBody> Core<B> {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.replay_expired(queue, log)?;
                     self.purge_all(queue, log);
-                    self.bury(usize::MAX);
+                    self.free_purged(usize::MAX);
                     self.queues.remove_if_bare(queue);
                 }
             }
@@ -117,7 +119,7 @@ impl<B: StoredBody> Core<B> {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.replay_expired(queue, log)?;
                     self.discard_all(queue, log);
-                    self.bury(usize::MAX);
+                    self.free_purged(usize::MAX);
                     self.queues.remove_if_bare(queue);
                 }
             }
@@ -130,7 +132,7 @@ impl<B: StoredBody> Core<B> {
             Record::Deleted { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.delete_all(queue, log);
-                    self.bury(usize::MAX);
+                    self.free_purged(usize::MAX);
                 }
             }
         }
@@ -259,7 +261,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Begins service after replay, or of a new core: leases continue by this process's clock. Those bound to
-    /// the previous process are ended by [`free_some`](Core::free_some), before anything else is called.
+    /// the previous process are ended by [`release_session_leases`](Core::release_session_leases), before anything else
+    /// is called.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
         // The previous process has counted the deaths of the replay.
         self.deaths = Deaths::default();
@@ -268,7 +271,7 @@ impl<B: StoredBody> Core<B> {
             .entries
             .iter()
             .filter_map(|(slot, entry)| match entry.place {
-                Place::Leased(held) => Some((slot, held)),
+                Position::Leased(held) => Some((slot, held)),
                 _ => None,
             })
             .collect();
@@ -281,7 +284,7 @@ impl<B: StoredBody> Core<B> {
             let is_there = self.queues.get_mut(queue).leased.reschedule(timer, mono(deadline));
             assert!(is_there, "the timer of a lease in force is there");
         }
-        self.note_bound();
+        self.note_session_leases();
     }
 
     /// Revives all dead messages of a queue whose keys are free, oldest first, as a record of an old log
@@ -295,12 +298,12 @@ impl<B: StoredBody> Core<B> {
     ) -> crate::Result<()> {
         // Time has acted before the record, and must not act after it.
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
-        let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
+        let (mut after, mut anew, most) = (None, true, self.config.bulk_per_call);
         loop {
             let handed_over =
-                self.page_in_dead(queue, Reader::Sweep, after, std::mem::take(&mut anew), most, log)?;
+                self.page_in_dead(queue, DeadReader::Sweep, after, std::mem::take(&mut anew), most, log)?;
             let slice = self.oldest(queue, &mut after, handed_over, most);
-            let is_last = slice.len() < most && handed_over == HandedOver::All;
+            let is_last = slice.len() < most && handed_over == DeadProgress::All;
             for (_, slot) in slice {
                 if let Some(key) = self.entries.get(slot).key().cloned()
                     && self.find_key(queue, &key, before_time, log)?.is_some()
@@ -309,7 +312,7 @@ impl<B: StoredBody> Core<B> {
                 }
                 let revived = self.apply(slot, &Command::Revive(due), now);
                 let next = revived.expect("a dead message can be revived").next;
-                self.restand(slot, &next.expect("a revived message is there"));
+                self.move_to(slot, &next.expect("a revived message is there"));
                 self.note_ready(slot, now.wall);
             }
             if is_last {

@@ -16,10 +16,10 @@
 
 use dwell_model::{Now, OnExpiry, State, Timestamp};
 
-use super::cold::{Died, HandedOver, Reader};
+use super::cold::{DeadProgress, DeadReader, Died};
 use super::deaths::Discarded;
-use super::entry::Place;
-use super::stand::greatest_id;
+use super::entry::Position;
+use super::placement::greatest_id;
 use super::{Core, Durability, Log, Record, StoredBody};
 
 /// The progress in the queue whose dead messages were last read for retention. Kept while the queue stays the
@@ -51,7 +51,7 @@ impl<B: StoredBody> Core<B> {
     /// All calls between two [serves](Core::serve) also discard one; calling this in idle time frees memory
     /// and disk sooner.
     pub fn retain_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
-        self.slice.retained = self.config.swept_a_call;
+        self.slice.retained = self.config.bulk_per_call;
         self.begin(now, log);
         self.has_past_retention(now)
     }
@@ -120,7 +120,7 @@ impl<B: StoredBody> Core<B> {
             if let Some(cold) = log.cold() {
                 cold.retain_until(until);
             }
-            let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
+            let read = self.page_in_dead(queue, DeadReader::Retention, at.after, anew, asked, log);
             let Ok(handed_over) = read else {
                 self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());
                 return;
@@ -128,8 +128,8 @@ impl<B: StoredBody> Core<B> {
             let mut to = at.after;
             let oldest = self.oldest(queue, &mut to, handed_over, asked);
             let is_through = match handed_over {
-                HandedOver::All => true,
-                HandedOver::To(to) => until.is_some() && until <= to,
+                DeadProgress::All => true,
+                DeadProgress::To(to) => until.is_some() && until <= to,
             };
             at.is_reading = oldest.is_empty() && !is_through;
             let passed_over = if at.is_reading { None } else { self.expect_passed_over(queue, now, log) };
@@ -138,7 +138,7 @@ impl<B: StoredBody> Core<B> {
                     // Each call reads a part: reading uses the slice up too.
                     *left = left.saturating_sub(READ);
                     Timestamp::MIN
-                } else if handed_over == HandedOver::All {
+                } else if handed_over == DeadProgress::All {
                     passed_over.unwrap_or(now.wall.saturating_after(AGAIN_MS))
                 } else {
                     // The end of the next message's retention was not read.
@@ -147,7 +147,7 @@ impl<B: StoredBody> Core<B> {
                 };
                 at.after = to;
                 // Where only what was passed over is left, what dies later is behind it, and none of it is read for that.
-                let goes_on = handed_over != HandedOver::All || passed_over.is_some();
+                let goes_on = handed_over != DeadProgress::All || passed_over.is_some();
                 self.retaining = Some(at).filter(|_| goes_on);
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
@@ -321,7 +321,7 @@ impl<B: StoredBody> Core<B> {
     /// When a message died, if it is dead.
     pub(super) fn death_of(&self, slot: u32) -> Option<Timestamp> {
         let entry = self.entries.get(slot);
-        let rare = entry.rare.as_deref().filter(|_| entry.place == Place::Dead)?;
+        let rare = entry.rare.as_deref().filter(|_| entry.place == Position::Dead)?;
         rare.death.map(|death| death.at)
     }
 
@@ -336,7 +336,7 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get(slot);
         self.deaths.discarded(&self.queues.get(entry.queue).name, why, 1);
         log.record(&Record::Gone { number: entry.number }, Durability::Written);
-        self.note_went(slot);
+        self.note_leaves_dead(slot);
         self.remove(slot);
     }
 }

@@ -2,10 +2,10 @@
 
 use dwell_model::{MessageId, Now, QueueName};
 
+use super::bulk::{BulkAction, BulkProgress};
 use super::deaths::Discarded;
-use super::sweep::{Deed, Sweeping};
 use super::{Core, Durability, Log, Record, StoredBody};
-use crate::{Error, Result, Selection, Swept, When};
+use crate::{BulkOutcome, Error, Result, Selection, When};
 
 impl<B: StoredBody> Core<B> {
     /// See [`Store::revive`](crate::Store::revive). Of many messages it revives a slice; [`Core::go_on`] does
@@ -22,13 +22,13 @@ impl<B: StoredBody> Core<B> {
         when: When,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Sweeping> {
+    ) -> Result<BulkProgress> {
         self.begin(now, log);
         self.check_selection(&which)?;
         let queue = self.touched(name, now, log);
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
         let due = self.instant(when, settings, now)?;
-        self.sweep(name, queue, which, Deed::Revive(due), now, log)
+        self.bulk(name, queue, which, BulkAction::Revive(due), now, log)
     }
 
     /// See [`Store::discard`](crate::Store::discard). All messages are removed at once; of many others it
@@ -42,22 +42,22 @@ impl<B: StoredBody> Core<B> {
         which: Selection,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Sweeping> {
+    ) -> Result<BulkProgress> {
         self.begin(now, log);
         self.check_selection(&which)?;
         let queue = self.touched(name, now, log);
         if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
             self.expire_queue(queue, now, log)?;
             if self.means_all(queue, &which) {
-                return Ok(Sweeping::Done(self.discard_at_once(queue, log)));
+                return Ok(BulkProgress::Done(self.discard_at_once(queue, log)));
             }
         }
-        self.sweep(name, queue, which, Deed::Discard, now, log)
+        self.bulk(name, queue, which, BulkAction::Discard, now, log)
     }
 
-    fn discard_at_once(&mut self, queue: u32, log: &mut impl Log<B>) -> Swept {
+    fn discard_at_once(&mut self, queue: u32, log: &mut impl Log<B>) -> BulkOutcome {
         let found = self.queues.get(queue);
-        let mut swept = Swept::default();
+        let mut swept = BulkOutcome::default();
         if found.dead() > 0 {
             log.record(&Record::Discarded { queue: found.name.clone() }, Durability::Synced);
             swept.done = self.discard_all(queue, log);
@@ -67,32 +67,32 @@ impl<B: StoredBody> Core<B> {
         swept
     }
 
-    fn sweep(
+    fn bulk(
         &mut self,
         name: &QueueName,
         queue: Option<u32>,
         which: Selection,
-        deed: Deed,
+        action: BulkAction,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Sweeping> {
-        let mut swept = Swept::default();
+    ) -> Result<BulkProgress> {
+        let mut swept = BulkOutcome::default();
         match (queue, which) {
             (queue, Selection::Ids(ids)) => {
                 for id in ids {
                     // Looked up in its turn: an id may be named twice.
                     let found = self.find_dead(name, queue, id, now, log);
-                    swept.count(id, found.and_then(|slot| self.sweep_one(slot, deed, now, log)));
+                    swept.count(id, found.and_then(|slot| self.bulk_one(slot, action, now, log)));
                 }
                 queue.into_iter().for_each(|queue| self.queues.remove_if_bare(queue));
             }
             (Some(queue), which) => {
                 self.expire_queue(queue, now, log)?;
-                return self.begin_sweep(queue, &which, deed, now, log);
+                return self.begin_bulk(queue, &which, action, now, log);
             }
             (None, _) => {}
         }
-        Ok(Sweeping::Done(swept))
+        Ok(BulkProgress::Done(swept))
     }
 
     fn check_selection(&self, which: &Selection) -> Result<()> {

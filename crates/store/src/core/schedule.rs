@@ -18,25 +18,25 @@ use super::queue::{ReadyKey, is_urgent};
 use super::slab::Slab;
 
 /// The maximum number of lanes of a queue.
-const LANES: usize = 8;
+const MAX_ROWS: usize = 8;
 
 /// The place of a scheduled message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct SchedulePosition {
     handle: Handle,
-    /// `LANES` if it is beside the lanes.
-    lane: u8,
+    /// `MAX_ROWS` if it is beside the lanes.
+    row: u8,
 }
 
-impl Spot {
+impl SchedulePosition {
     /// Whether a message in this place is ready once it is due, without being moved.
-    pub(super) fn is_in_lane(self) -> bool {
-        usize::from(self.lane) < LANES
+    pub(super) fn is_in_row(self) -> bool {
+        usize::from(self.row) < MAX_ROWS
     }
 }
 
 #[derive(Debug)]
-struct Lane {
+struct PriorityRow {
     priority: u32,
     messages: TimingQueue<u32>,
 }
@@ -44,7 +44,7 @@ struct Lane {
 /// The scheduled messages of a queue, as slots.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    lanes: Vec<Lane>,
+    rows: Vec<PriorityRow>,
     beside: Timers,
 }
 
@@ -92,7 +92,7 @@ impl Timers {
 
 impl Schedule {
     pub(super) fn len(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.messages.len()).sum::<usize>() + self.beside.len()
+        self.rows.iter().map(|row| row.messages.len()).sum::<usize>() + self.beside.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -100,68 +100,68 @@ impl Schedule {
     }
 
     /// Inserts a message that was just put: the youngest of all.
-    pub(super) fn insert_put(&mut self, priority: u32, due: Timestamp, slot: u32) -> Spot {
-        let Some(lane) = self.lane_for(priority) else { return self.insert(due, slot) };
-        let handle = self.lanes[lane].messages.insert(due.as_ms(), slot);
-        Spot { handle, lane: lane as u8 }
+    pub(super) fn insert_put(&mut self, priority: u32, due: Timestamp, slot: u32) -> SchedulePosition {
+        let Some(row) = self.row_for(priority) else { return self.insert(due, slot) };
+        let handle = self.rows[row].messages.insert(due.as_ms(), slot);
+        SchedulePosition { handle, row: row as u8 }
     }
 
     /// Inserts any other message.
-    pub(super) fn insert(&mut self, due: Timestamp, slot: u32) -> Spot {
-        Spot { handle: self.beside.insert(due.as_ms(), slot), lane: LANES as u8 }
+    pub(super) fn insert(&mut self, due: Timestamp, slot: u32) -> SchedulePosition {
+        SchedulePosition { handle: self.beside.insert(due.as_ms(), slot), row: MAX_ROWS as u8 }
     }
 
-    fn lane_for(&mut self, priority: u32) -> Option<usize> {
-        if let Some(lane) = self.lanes.iter().position(|lane| lane.priority == priority) {
-            return Some(lane);
+    fn row_for(&mut self, priority: u32) -> Option<usize> {
+        if let Some(row) = self.rows.iter().position(|row| row.priority == priority) {
+            return Some(row);
         }
-        if let Some(lane) = self.lanes.iter().position(|lane| lane.messages.is_empty()) {
-            self.lanes[lane].priority = priority;
-            return Some(lane);
+        if let Some(row) = self.rows.iter().position(|row| row.messages.is_empty()) {
+            self.rows[row].priority = priority;
+            return Some(row);
         }
-        if self.lanes.len() == LANES {
+        if self.rows.len() == MAX_ROWS {
             return None;
         }
         // Most queues need one: the default growth of a vector would reserve four.
-        self.lanes.reserve_exact(1);
-        self.lanes.push(Lane { priority, messages: TimingQueue::new() });
-        Some(self.lanes.len() - 1)
+        self.rows.reserve_exact(1);
+        self.rows.push(PriorityRow { priority, messages: TimingQueue::new() });
+        Some(self.rows.len() - 1)
     }
 
     /// Removes a message; does nothing if it left when it became due.
-    pub(super) fn remove(&mut self, spot: Spot) {
-        match self.lanes.get_mut(usize::from(spot.lane)) {
-            Some(lane) => lane.messages.cancel(spot.handle),
+    pub(super) fn remove(&mut self, spot: SchedulePosition) {
+        match self.rows.get_mut(usize::from(spot.row)) {
+            Some(row) => row.messages.cancel(spot.handle),
             None => self.beside.cancel(spot.handle),
         };
     }
 
-    pub(super) fn get(&self, spot: Spot) -> Option<u32> {
-        match self.lanes.get(usize::from(spot.lane)) {
-            Some(lane) => lane.messages.get(spot.handle).copied(),
+    pub(super) fn get(&self, spot: SchedulePosition) -> Option<u32> {
+        match self.rows.get(usize::from(spot.row)) {
+            Some(row) => row.messages.get(spot.handle).copied(),
             None => self.beside.get(spot.handle),
         }
     }
 
     /// Removes and returns a message beside the lanes that is due at `wall`.
-    pub(super) fn pop_beside(&mut self, wall: Timestamp) -> Option<u32> {
+    pub(super) fn pop_timed(&mut self, wall: Timestamp) -> Option<u32> {
         self.beside.pop_due(wall.as_ms()).map(|(_, slot)| slot)
     }
 
     /// Whether any message beside the lanes is due at `wall`.
-    pub(super) fn is_due_beside(&self, wall: Timestamp) -> bool {
+    pub(super) fn is_due_timed(&self, wall: Timestamp) -> bool {
         self.beside.next_due().is_some_and(|due| due <= wall.as_ms())
     }
 
     /// Removes and returns a message that is due at `wall`.
     pub(super) fn pop(&mut self, wall: Timestamp) -> Option<u32> {
-        let lanes = self.lanes.iter_mut().find_map(|lane| lane.messages.pop_due(wall.as_ms()));
-        lanes.map(|(_, slot)| slot).or_else(|| self.pop_beside(wall))
+        let rows = self.rows.iter_mut().find_map(|row| row.messages.pop_due(wall.as_ms()));
+        rows.map(|(_, slot)| slot).or_else(|| self.pop_timed(wall))
     }
 
     /// The message that is handed out first of those in lanes that are due at `wall`.
     pub(super) fn first_due<B>(&self, wall: Timestamp, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        let heads = self.lanes.iter().filter_map(|Lane { messages, .. }| {
+        let heads = self.rows.iter().filter_map(|PriorityRow { messages, .. }| {
             let (_, slot) = messages.peek().filter(|(due, _)| *due <= wall.as_ms())?;
             Some((ReadyKey::of(entries.get(*slot)), *slot))
         });
@@ -171,43 +171,43 @@ impl Schedule {
     /// The first messages of each lane that are due at `wall`, as far as their order is known already; lane
     /// by lane, in the order of their priorities.
     pub(super) fn upcoming(&self, wall: Timestamp) -> impl Iterator<Item = u32> {
-        let mut lanes: Vec<&Lane> = self.lanes.iter().collect();
-        lanes.sort_unstable_by_key(|lane| lane.priority);
-        lanes.into_iter().flat_map(move |lane| {
-            let due = lane.messages.upcoming().take_while(move |(due, _)| *due <= wall.as_ms());
+        let mut rows: Vec<&PriorityRow> = self.rows.iter().collect();
+        rows.sort_unstable_by_key(|row| row.priority);
+        rows.into_iter().flat_map(move |row| {
+            let due = row.messages.upcoming().take_while(move |(due, _)| *due <= wall.as_ms());
             due.map(|(_, slot)| *slot)
         })
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        let lanes = self.lanes.iter().filter_map(|lane| lane.messages.next_due());
-        lanes.chain(self.beside.next_due()).min().map(instant)
+        let rows = self.rows.iter().filter_map(|row| row.messages.next_due());
+        rows.chain(self.beside.next_due()).min().map(instant)
     }
 
     /// The earliest instant after `wall`.
     pub(super) fn next_due_after(&self, wall: Timestamp) -> Option<Timestamp> {
         let from = wall.as_ms() + 1;
-        let lanes = self.lanes.iter().filter_map(|lane| lane.messages.iter_from(from).next());
+        let rows = self.rows.iter().filter_map(|row| row.messages.iter_from(from).next());
         let beside = self.beside.iter_from(from).next().map(|(due, _)| due);
-        lanes.map(|(due, _)| due).chain(beside).min().map(instant)
+        rows.map(|(due, _)| due).chain(beside).min().map(instant)
     }
 
     /// The number of messages that are due at `wall`, and the number of urgent ones among them. Messages
     /// beside the lanes are not counted: they are moved away when they are due.
     pub(super) fn count_due(&self, wall: Timestamp) -> (u64, u64) {
         let (mut due, mut urgent) = (0, 0);
-        for lane in &self.lanes {
-            let count = lane.messages.count_due(wall.as_ms()) as u64;
+        for row in &self.rows {
+            let count = row.messages.count_due(wall.as_ms()) as u64;
             due += count;
-            urgent += if is_urgent(lane.priority) { count } else { 0 };
+            urgent += if is_urgent(row.priority) { count } else { 0 };
         }
         (due, urgent)
     }
 
     /// The number of messages that are due at `at` or before, including those beside the lanes.
     pub(super) fn count_by(&self, at: Timestamp) -> u64 {
-        let lanes: usize = self.lanes.iter().map(|lane| lane.messages.count_due(at.as_ms())).sum();
-        (lanes + self.beside.count_due(at.as_ms())) as u64
+        let rows: usize = self.rows.iter().map(|row| row.messages.count_due(at.as_ms())).sum();
+        (rows + self.beside.count_due(at.as_ms())) as u64
     }
 
     /// For each lane and for those beside them: the messages that are due at `from` or later, by due.
@@ -216,7 +216,7 @@ impl Schedule {
         from: Timestamp,
     ) -> impl Iterator<Item = impl Iterator<Item = (i64, u32)>> {
         let beside = self.beside.0.as_deref();
-        let parts = self.lanes.iter().map(|lane| &lane.messages).chain(beside);
+        let parts = self.rows.iter().map(|row| &row.messages).chain(beside);
         parts.map(move |part| part.iter_from(from.as_ms()).map(|(due, slot)| (due, *slot)))
     }
 
@@ -225,11 +225,11 @@ impl Schedule {
     /// # Panics
     /// If it is wrong.
     pub(super) fn check<B>(&self, entries: &Slab<Entry<B>>) {
-        for lane in &self.lanes {
+        for row in &self.rows {
             let mut last: Option<(i64, MessageId)> = None;
-            for (due, slot) in lane.messages.iter() {
+            for (due, slot) in row.messages.iter() {
                 let entry = entries.get(*slot);
-                assert_eq!((entry.due.as_ms(), entry.priority), (due, lane.priority), "{:?}", entry.id);
+                assert_eq!((entry.due.as_ms(), entry.priority), (due, row.priority), "{:?}", entry.id);
                 assert!(last < Some((due, entry.id)), "{:?} is out of order", entry.id);
                 last = Some((due, entry.id));
             }

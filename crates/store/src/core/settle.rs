@@ -2,8 +2,8 @@
 
 use dwell_model::{Command, Limits, MessageId, Now, Receipt, Refusal, Timestamp, is_acked};
 
-use super::stand::check_lease;
-use super::take::FETCHED;
+use super::placement::check_lease;
+use super::take::PREFETCHED;
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Action, Error, Result, Settle, Settled};
 
@@ -16,7 +16,7 @@ impl<B: StoredBody> Core<B> {
         let mut fetched = 0;
         self.each(settles, |core, settle| {
             if fetched == 0 {
-                let (next, others) = rest.split_at(rest.len().min(FETCHED));
+                let (next, others) = rest.split_at(rest.len().min(PREFETCHED));
                 core.fetch_held(next);
                 (rest, fetched) = (others, next.len());
             }
@@ -28,7 +28,7 @@ impl<B: StoredBody> Core<B> {
     /// Prefetches the messages to be settled, as [`hand_out`](Core::hand_out) does: since they were handed
     /// out, a thousand others may have passed through the processor's cache.
     fn fetch_held(&self, ids: &[MessageId]) {
-        let mut slots = [0; FETCHED];
+        let mut slots = [0; PREFETCHED];
         let found = ids.iter().filter_map(|id| {
             let number = self.numbering.number(*id)?;
             self.by_number.find(number, |slot| self.entries.get(slot).number == number)

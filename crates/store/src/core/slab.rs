@@ -8,7 +8,7 @@ const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) enum Place<T> {
+pub(super) enum SlabSlot<T> {
     Taken(T),
     Free { next: u32 },
 }
@@ -16,7 +16,7 @@ pub(super) enum Place<T> {
 /// Values by slot number. A number is reused once its value was removed.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    chunks: Vec<Vec<Place<T>>>,
+    chunks: Vec<Vec<SlabSlot<T>>>,
     first_free: u32,
     len: usize,
 }
@@ -37,8 +37,10 @@ impl<T> Slab<T> {
         }
         let slot = self.first_free;
         let place = self.place_mut(slot);
-        let Place::Free { next } = *place else { unreachable!("the list of free places holds free places") };
-        *place = Place::Taken(value);
+        let SlabSlot::Free { next } = *place else {
+            unreachable!("the list of free places holds free places")
+        };
+        *place = SlabSlot::Taken(value);
         self.first_free = next;
         slot
     }
@@ -54,13 +56,13 @@ impl<T> Slab<T> {
         let chunk = self.chunks.last_mut().expect("a chunk was just made sure of");
         let slot = u32::try_from(earlier + chunk.len()).expect("a slab holds fewer than 2^32 values");
         assert!(slot < NONE, "a slab holds fewer than 2^32 values");
-        chunk.push(Place::Taken(value));
+        chunk.push(SlabSlot::Taken(value));
         slot
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> T {
         let next = self.first_free;
-        let Place::Taken(value) = std::mem::replace(self.place_mut(slot), Place::Free { next }) else {
+        let SlabSlot::Taken(value) = std::mem::replace(self.place_mut(slot), SlabSlot::Free { next }) else {
             unreachable!("only what is there is removed")
         };
         self.len -= 1;
@@ -77,32 +79,32 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn get(&self, slot: u32) -> &T {
         match &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] {
-            Place::Taken(value) => value,
-            Place::Free { .. } => unreachable!("only what is there is asked for"),
+            SlabSlot::Taken(value) => value,
+            SlabSlot::Free { .. } => unreachable!("only what is there is asked for"),
         }
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut T {
         match self.place_mut(slot) {
-            Place::Taken(value) => value,
-            Place::Free { .. } => unreachable!("only what is there is asked for"),
+            SlabSlot::Taken(value) => value,
+            SlabSlot::Free { .. } => unreachable!("only what is there is asked for"),
         }
     }
 
     /// The value at `slot`, if there is one.
     pub(super) fn find(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)? {
-            Place::Taken(value) => Some(value),
-            Place::Free { .. } => None,
+            SlabSlot::Taken(value) => Some(value),
+            SlabSlot::Free { .. } => None,
         }
     }
 
     /// The same, mutable.
     pub(super) fn find_mut(&mut self, slot: u32) -> Option<&mut T> {
         match self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)? {
-            Place::Taken(value) => Some(value),
-            Place::Free { .. } => None,
+            SlabSlot::Taken(value) => Some(value),
+            SlabSlot::Free { .. } => None,
         }
     }
 
@@ -114,12 +116,12 @@ impl<T> Slab<T> {
     /// All values with their slot numbers, in rising order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..).zip(self.chunks.iter().flatten()).filter_map(|(slot, place)| match place {
-            Place::Taken(value) => Some((slot, value)),
-            Place::Free { .. } => None,
+            SlabSlot::Taken(value) => Some((slot, value)),
+            SlabSlot::Free { .. } => None,
         })
     }
 
-    fn place_mut(&mut self, slot: u32) -> &mut Place<T> {
+    fn place_mut(&mut self, slot: u32) -> &mut SlabSlot<T> {
         &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 }

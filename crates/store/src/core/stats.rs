@@ -61,7 +61,7 @@ impl<B: StoredBody> Core<B> {
 
     pub(super) fn stats_with(&self, queue: u32, cold: ColdCounts) -> QueueStats {
         let found = self.queues.get(queue);
-        let next_due = found.scheduled.next_due_after(found.ripe);
+        let next_due = found.scheduled.next_due_after(found.ready_until);
         QueueStats {
             name: found.name.clone(),
             counts: found.counts() + cold.counts,

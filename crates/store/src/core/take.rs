@@ -9,14 +9,14 @@ use dwell_model::{
     apply_take,
 };
 
-use super::entry::Place;
+use super::entry::Position;
+use super::placement::check_lease;
 use super::queue::ReadyKey;
-use super::stand::check_lease;
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Delivery, Error, LeaseTerms, Result, Take};
 
 /// The number of messages fetched at a time: twice the number of loads that a processor has in flight.
-pub(super) const FETCHED: usize = 64;
+pub(super) const PREFETCHED: usize = 64;
 /// The initial capacity for deliveries.
 const USUAL: usize = 1024;
 
@@ -100,10 +100,10 @@ impl<B: StoredBody> Core<B> {
             && let Some((queue, slot)) = heads.first()
         {
             if fetched == 0 {
-                fetched = match self.fetch(queue, FETCHED.min(max - deliveries.len())) {
+                fetched = match self.fetch(queue, PREFETCHED.min(max - deliveries.len())) {
                     // Looked at again when as many have come from elsewhere: each look costs as much as a
                     // message.
-                    0 => FETCHED,
+                    0 => PREFETCHED,
                     some => some,
                 };
             }
@@ -146,7 +146,7 @@ impl<B: StoredBody> Core<B> {
         let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
         let next = found
             .into_iter()
-            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)))
+            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ready_until)))
             .take(max);
         // Not collected: nested iterators are faster with internal iteration.
         let mut slots: Vec<u32> = Vec::with_capacity(max.min(USUAL));
@@ -164,8 +164,8 @@ impl<B: StoredBody> Core<B> {
     /// Returns how many were fetched.
     fn fetch(&self, queue: u32, max: usize) -> usize {
         let found = self.queues.get(queue);
-        let (mut slots, mut count) = ([0; FETCHED], 0);
-        found.scheduled.upcoming(found.ripe).take(max.min(FETCHED)).for_each(|slot| {
+        let (mut slots, mut count) = ([0; PREFETCHED], 0);
+        found.scheduled.upcoming(found.ready_until).take(max.min(PREFETCHED)).for_each(|slot| {
             slots[count] = slot;
             count += 1;
         });
@@ -218,7 +218,7 @@ impl<B: StoredBody> Core<B> {
         loop {
             let found = self.queues.get_mut(queue);
             let first = found.first_ready(&self.entries);
-            let cold = found.cold.due(found.ripe);
+            let cold = found.cold.due(found.ready_until);
             if cold.is_none_or(|cold| first.is_some_and(|(key, _)| key < cold)) {
                 return Ok(first.map(|(key, slot)| (key, queue, slot)));
             }
@@ -259,7 +259,7 @@ impl<B: StoredBody> Core<B> {
             return Err(Error::Leased { id });
         }
         let found = entry.queue;
-        if entry.place == Place::Dead
+        if entry.place == Position::Dead
             && let Some(key) = entry.key().cloned()
         {
             if let Some(owner) = self.find_key(found, &key, now, log)? {

@@ -8,7 +8,7 @@
 use dwell_model::{Now, State, Timestamp, as_of};
 
 use super::deaths::Discarded;
-use super::entry::Place;
+use super::entry::Position;
 use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
 
@@ -16,14 +16,14 @@ impl<B: StoredBody> Core<B> {
     /// Begins a call.
     pub(super) fn begin(&mut self, now: Now, log: &mut impl Log<B>) {
         self.call += 1;
-        self.bury_some();
+        self.free_a_few();
         self.remove_bare();
         if now.wall < self.seen {
             let wall = self.seen;
             self.expire_all(Now { wall, ..now }, log);
-            self.ripen_all(wall);
+            self.promote_all(wall);
             if let Some(cold) = log.cold() {
-                cold.ripen(wall);
+                cold.promote(wall);
             }
             log.record(&Record::Ripe { wall }, Durability::Written);
             self.look_at_all_waited_on();
@@ -73,7 +73,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Expires messages whose expiry has passed, in all queues: at once, since they could not be told from
-    /// others later. A message that cannot be read now dies when it can: it had expired when it was ripened.
+    /// others later. A message that cannot be read now dies when it can: it had expired when it was promoted.
     pub(super) fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
         self.expire_cold(now, log);
         let queues: Vec<u32> = self.queues.all().collect();
@@ -92,13 +92,13 @@ impl<B: StoredBody> Core<B> {
     /// The same, moving `most` at most. Returns how many were moved.
     pub(super) fn promote_some(&mut self, queue: u32, wall: Timestamp, most: usize) -> usize {
         let found = self.queues.get_mut(queue);
-        found.ripe = wall;
+        found.ready_until = wall;
         let mut moved = 0;
         while moved < most
-            && let Some(slot) = found.scheduled.pop_beside(wall)
+            && let Some(slot) = found.scheduled.pop_timed(wall)
         {
             let entry = self.entries.get_mut(slot);
-            entry.place = Place::Ready;
+            entry.place = Position::Ready;
             found.insert_ready(ReadyKey::of(entry), slot);
             moved += 1;
         }
@@ -110,15 +110,15 @@ impl<B: StoredBody> Core<B> {
 
     /// Moves messages that are due at `wall` to the ready ones, in all queues: after a step of the clock back
     /// they would not be due.
-    pub(super) fn ripen_all(&mut self, wall: Timestamp) {
+    pub(super) fn promote_all(&mut self, wall: Timestamp) {
         let queues: Vec<u32> = self.queues.all().collect();
         for queue in queues {
             let found = self.queues.get_mut(queue);
-            found.ripe = Timestamp::MIN;
+            found.ready_until = Timestamp::MIN;
             found.cold.look_again();
             while let Some(slot) = found.scheduled.pop(wall) {
                 let entry = self.entries.get_mut(slot);
-                entry.place = Place::Ready;
+                entry.place = Position::Ready;
                 found.insert_ready(ReadyKey::of(entry), slot);
             }
         }
@@ -156,7 +156,7 @@ impl<B: StoredBody> Core<B> {
     /// Notes since when a message has been ready, if it is ready, as the base of lateness.
     pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
         let entry = self.entries.get_mut(slot);
-        if entry.place == Place::Ready && since > entry.ready_since() {
+        if entry.place == Position::Ready && since > entry.ready_since() {
             self.weight -= entry.weight();
             entry.rare.get_or_insert_default().ready_since = since;
             self.weight += entry.weight();

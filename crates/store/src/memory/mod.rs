@@ -27,13 +27,14 @@ use dwell_model::{
 };
 use dwell_time::Clock;
 
-use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
+use crate::core::{BulkProgress, Core, CoreConfig, NoLog, WaiterId};
 use crate::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, contained,
+    BulkOutcome, Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer,
+    QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
+    contained,
 };
 use timer::Timer;
-use waiting::{AnswerSender, Waiting};
+use waiting::{AnswerSender, WaitingTake};
 
 /// The number of queues whose forecast is counted at once, before other callers get the lock.
 const QUEUES_A_CALL: usize = 64;
@@ -54,16 +55,16 @@ const QUEUES_A_CALL: usize = 64;
 /// assert_eq!(&due[0].message.body[..], b"close order 7");
 /// ```
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
-struct Shared {
+struct SharedState {
     clock: Arc<dyn Clock>,
     limits: Limits,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
-struct State {
+struct MemoryState {
     core: Core<Bytes>,
     /// Waiting takes, and the senders of their answers.
     waiting: HashMap<WaiterId, AnswerSender>,
@@ -91,9 +92,14 @@ impl MemoryStore {
         // 22 bits: ids of successive stores rarely collide.
         let incarnation = (seed >> 42) as u32;
         let core = Core::new(CoreConfig { incarnation, ..CoreConfig::new(limits.clone(), seed) });
-        let state =
-            State { core, waiting: HashMap::new(), next_waiter: 0, timer: Timer::default(), closed: false };
-        MemoryStore { shared: Arc::new(Shared { clock, limits, state: Mutex::new(state) }) }
+        let state = MemoryState {
+            core,
+            waiting: HashMap::new(),
+            next_waiter: 0,
+            timer: Timer::default(),
+            closed: false,
+        };
+        MemoryStore { shared: Arc::new(SharedState { clock, limits, state: Mutex::new(state) }) }
     }
 
     /// Answers all waiting takes with nothing, and refuses all later calls with [`Error::Closed`]. False if
@@ -128,7 +134,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Serves the waiting takes, and determines whether the timer has to be woken.
     fn outgoing(&mut self, now: Now) -> Outgoing {
         let has_waiters = self.core.has_waiters();
@@ -139,15 +145,15 @@ impl State {
 
     fn addressed(
         &mut self,
-        answers: Vec<crate::core::Answer<Bytes>>,
+        answers: Vec<crate::core::TakeAnswer<Bytes>>,
     ) -> Vec<(AnswerSender, Result<Vec<Delivery>>)> {
         let mut sender = |id| self.waiting.remove(&id).expect("a take that waits has somebody who waits");
         answers.into_iter().map(|(id, answer)| (sender(id), answer)).collect()
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().expect("a call that panicked has left the store in pieces")
     }
 
@@ -199,15 +205,15 @@ impl Shared {
     }
 
     /// Completes a sweep; releases the lock and yields to the executor after each slice.
-    async fn finish(&self, mut sweeping: Sweeping) -> Result<Swept> {
+    async fn finish(&self, mut progress: BulkProgress) -> Result<BulkOutcome> {
         loop {
-            match sweeping {
-                Sweeping::Done(swept) => return Ok(swept),
-                Sweeping::Unfinished(sweep) => {
+            match progress {
+                BulkProgress::Done(swept) => return Ok(swept),
+                BulkProgress::Unfinished(sweep) => {
                     let_others().await;
                     let interrupted = sweep.interrupted(Error::Closed);
                     let slice = self.call(|core, now| core.go_on(sweep, now, &mut NoLog));
-                    sweeping = slice.map_err(|_| interrupted)??;
+                    progress = slice.map_err(|_| interrupted)??;
                 }
             }
         }
@@ -255,7 +261,7 @@ impl Store for MemoryStore {
         if !taken.is_empty() || !waits {
             return Ok(taken);
         }
-        Waiting::begin(&self.shared, take)?.await
+        WaitingTake::begin(&self.shared, take)?.await
     }
 
     async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
@@ -337,18 +343,18 @@ impl Store for MemoryStore {
         self.shared.call(|core, now| core.configure(&queue, changes, now, &mut NoLog))?
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        let sweeping = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
-        self.shared.finish(sweeping).await
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
+        let progress = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
+        self.shared.finish(progress).await
     }
 
     async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
         self.shared.call(|core, _| core.deaths())
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        let sweeping = self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))??;
-        self.shared.finish(sweeping).await
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
+        let progress = self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))??;
+        self.shared.finish(progress).await
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use dwell_model::Wake;
 use dwell_time::{Notifier, Sleeper};
 
-use super::{Outgoing, Shared, State};
+use super::{MemoryState, Outgoing, SharedState};
 use crate::core::NoLog;
 use crate::{Error, Result};
 
@@ -53,7 +53,7 @@ impl Timer {
 }
 
 /// Starts the thread, if it is not running yet.
-pub(super) fn start(state: &mut State, shared: &Arc<Shared>) -> Result<()> {
+pub(super) fn start(state: &mut MemoryState, shared: &Arc<SharedState>) -> Result<()> {
     if state.timer.notifier.is_some() {
         return Ok(());
     }
@@ -70,7 +70,7 @@ pub(super) fn start(state: &mut State, shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-fn run(shared: &Shared, mut sleeper: Box<dyn Sleeper>) {
+fn run(shared: &SharedState, mut sleeper: Box<dyn Sleeper>) {
     loop {
         let mut state = shared.state();
         if state.closed {

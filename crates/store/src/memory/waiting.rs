@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use dwell_model::Receipt;
 use futures_channel::oneshot;
 
-use super::{Shared, receipts, timer};
+use super::{SharedState, receipts, timer};
 use crate::core::{NoLog, WaiterId};
 use crate::{Delivery, Error, Result, Take};
 
@@ -16,17 +16,17 @@ use crate::{Delivery, Error, Result, Take};
 pub(super) type AnswerSender = oneshot::Sender<Result<Vec<Delivery>>>;
 
 /// A waiting take.
-pub(super) struct Waiting {
-    shared: Arc<Shared>,
+pub(super) struct WaitingTake {
+    shared: Arc<SharedState>,
     id: WaiterId,
     answer: oneshot::Receiver<Result<Vec<Delivery>>>,
     /// Whether its answer was handed over.
     read: bool,
 }
 
-impl Waiting {
+impl WaitingTake {
     /// Makes a take wait that has received nothing.
-    pub(super) fn begin(shared: &Arc<Shared>, take: Take) -> Result<Waiting> {
+    pub(super) fn begin(shared: &Arc<SharedState>, take: Take) -> Result<WaitingTake> {
         let mut state = shared.state();
         if state.closed {
             return Err(Error::Closed);
@@ -41,11 +41,11 @@ impl Waiting {
         let outgoing = state.outgoing(now);
         drop(state);
         shared.send(outgoing);
-        Ok(Waiting { shared: Arc::clone(shared), id, answer, read: false })
+        Ok(WaitingTake { shared: Arc::clone(shared), id, answer, read: false })
     }
 }
 
-impl Future for Waiting {
+impl Future for WaitingTake {
     type Output = Result<Vec<Delivery>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -56,7 +56,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingTake {
     /// 1. There is no answer: the take is forgotten.
     /// 2. The answer was sent and not read: it is still here, and its messages are given back.
     /// 3. The answer is being sent: the sender finds the receiver closed, and gives them back itself.

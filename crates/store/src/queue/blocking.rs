@@ -42,8 +42,8 @@ use pollster::block_on;
 
 use super::{Bury, GiveBack, IntoBody, IntoPut, PutMany, PutOne, SettleAll, TakeId, TakeJobs};
 use crate::{
-    Action, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, Swept,
-    Target, When,
+    Action, BulkOutcome, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Settled,
+    Store, Target, When,
 };
 
 /// One queue of a store. Cloning is cheap, and clones are the same queue. See [`crate::Queue`].
@@ -250,7 +250,7 @@ impl Queue {
     ///
     /// # Errors
     /// As there.
-    pub fn revive(&self, which: impl Into<Selection>) -> Result<Swept> {
+    pub fn revive(&self, which: impl Into<Selection>) -> Result<BulkOutcome> {
         block_on(self.inner.revive(which))
     }
 
@@ -258,7 +258,7 @@ impl Queue {
     ///
     /// # Errors
     /// As there.
-    pub fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<Swept>
+    pub fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<BulkOutcome>
     where
         W: TryInto<When>,
         Invalid: From<W::Error>,
@@ -270,7 +270,7 @@ impl Queue {
     ///
     /// # Errors
     /// As there.
-    pub fn discard(&self, which: impl Into<Selection>) -> Result<Swept> {
+    pub fn discard(&self, which: impl Into<Selection>) -> Result<BulkOutcome> {
         block_on(self.inner.discard(which))
     }
 

@@ -110,18 +110,18 @@ pub struct Job {
 
 /// The part of a job that a settlement needs.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(super) struct JobLease {
     store: Arc<dyn Store>,
     receipt: Receipt,
 }
 
-impl Held {
+impl JobLease {
     async fn settle(self, action: Action) -> Result<Settled> {
         only(self.store.settle(vec![Settle { receipt: self.receipt, action }]).await)
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for JobLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.receipt, f)
     }
@@ -216,8 +216,8 @@ impl Job {
         self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn held(&self) -> Held {
-        Held { store: Arc::clone(&self.store), receipt: self.delivery.receipt.clone() }
+    pub(super) fn held(&self) -> JobLease {
+        JobLease { store: Arc::clone(&self.store), receipt: self.delivery.receipt.clone() }
     }
 }
 
@@ -257,7 +257,7 @@ fn with_shortened_text(mut action: Action) -> Action {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is given back before this is awaited or called"]
 pub struct GiveBack {
-    held: Held,
+    held: JobLease,
     action: Action,
 }
 
@@ -302,7 +302,7 @@ impl IntoFuture for GiveBack {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is buried before this is awaited or called"]
 pub struct Bury {
-    held: Held,
+    held: JobLease,
     reason: String,
     priority: Option<u32>,
 }
@@ -341,7 +341,7 @@ impl IntoFuture for Bury {
 #[derive(Clone)]
 #[must_use = "nothing is settled before this is awaited or called"]
 pub struct SettleAll {
-    settles: Vec<(Held, Action)>,
+    settles: Vec<(JobLease, Action)>,
 }
 
 impl SettleAll {
@@ -352,7 +352,7 @@ impl SettleAll {
         }))
     }
 
-    pub(super) fn of(settles: impl Iterator<Item = (Held, Action)>) -> SettleAll {
+    pub(super) fn of(settles: impl Iterator<Item = (JobLease, Action)>) -> SettleAll {
         SettleAll { settles: settles.map(|(held, action)| (held, with_shortened_text(action))).collect() }
     }
 
@@ -371,7 +371,7 @@ impl IntoFuture for SettleAll {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(self.settles.len());
             let mut settles = self.settles.into_iter().peekable();
-            while let Some((Held { store, receipt }, action)) = settles.next() {
+            while let Some((JobLease { store, receipt }, action)) = settles.next() {
                 let batch = store.limits().batch.max(1);
                 let mut run = vec![Settle { receipt, action }];
                 while run.len() < batch

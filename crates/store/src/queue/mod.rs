@@ -32,8 +32,8 @@ use dwell_model::{
 };
 
 use crate::{
-    Action, Cancelled, LeaseRef, Page, QueueStats, Rescheduled, Result, Selection, Settled, Store, Swept,
-    Target, When,
+    Action, BulkOutcome, Cancelled, LeaseRef, Page, QueueStats, Rescheduled, Result, Selection, Settled,
+    Store, Target, When,
 };
 
 pub use answers::Answers;
@@ -324,7 +324,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Store::revive`]; refusals of single messages are in the answer.
-    pub async fn revive(&self, which: impl Into<Selection>) -> Result<Swept> {
+    pub async fn revive(&self, which: impl Into<Selection>) -> Result<BulkOutcome> {
         self.revive_at(which, When::Now).await
     }
 
@@ -332,7 +332,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Store::revive`], and [`Error::Invalid`](crate::Error::Invalid) for an instant before 1970 or past 9999.
-    pub async fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<Swept>
+    pub async fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<BulkOutcome>
     where
         W: TryInto<When>,
         Invalid: From<W::Error>,
@@ -345,7 +345,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Store::discard`].
-    pub async fn discard(&self, which: impl Into<Selection>) -> Result<Swept> {
+    pub async fn discard(&self, which: impl Into<Selection>) -> Result<BulkOutcome> {
         self.store.discard(self.name.clone(), which.into()).await
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{AttemptLimit, Headers, Invalid, Key, PutToken, Timestamp};
+use dwell_model::{AttemptLimit, Headers, IdempotencyKey, Invalid, Key, Timestamp};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 
@@ -198,7 +198,7 @@ impl PutOne {
     /// gets the same answer, and nothing is put again. 1 to 256 characters of visible ASCII.
     pub fn idempotency_key<T>(self, key: T) -> PutOne
     where
-        T: TryInto<PutToken>,
+        T: TryInto<IdempotencyKey>,
         Invalid: From<T::Error>,
     {
         self.set(|put| {

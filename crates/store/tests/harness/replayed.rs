@@ -14,8 +14,8 @@ use dwell_model::{
 use dwell_store::conformance::Harness;
 use dwell_store::core::{Core, CoreConfig, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    BulkOutcome, Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When,
 };
 use dwell_time::{Clock, ManualClock};
 use futures_channel::oneshot;
@@ -68,7 +68,7 @@ impl Replayed {
             }
         }
         core.opened(clock.now(), &mut log);
-        while core.free_some(clock.now(), &mut log) {}
+        while core.release_session_leases(clock.now(), &mut log) {}
         core.check();
         log.0.push(Fact::Time(core.seen()));
         let state = State { core, log, waiters: HashMap::new(), next_waiter: 0 };
@@ -219,10 +219,10 @@ impl Store for Replayed {
         self.call(|core, now, log| core.configure(&queue, changes, now, log))
     }
 
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
-            let sweeping = core.revive(&queue, which, when, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.revive(&queue, which, when, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -230,10 +230,10 @@ impl Store for Replayed {
         Ok(self.call(|core, _, _| core.deaths()))
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<BulkOutcome> {
         self.call(|core, now, log| {
-            let sweeping = core.discard(&queue, which, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.discard(&queue, which, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -291,7 +291,7 @@ impl Harness for ReplayedHarness {
     fn close(&mut self) {
         let mut state = self.store.state();
         let State { core, log, .. } = &mut *state;
-        while core.give_back_bound(self.clock.now(), log) {}
+        while core.give_back_session_leases(self.clock.now(), log) {}
         log.0.push(Fact::Time(core.seen()));
         drop(state);
         self.restart();

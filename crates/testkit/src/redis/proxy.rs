@@ -53,10 +53,10 @@ impl Default for Options {
 /// The proxy. It ends with the test's runtime.
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
 }
 
-struct Shared {
+struct ProxyShared {
     options: Options,
     link: watch::Sender<Link>,
     /// The number of replies to watched requests to forward before one is lost with its connection; negative: none.
@@ -86,7 +86,7 @@ impl Proxy {
     pub async fn with(port: u16, options: Options) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             options,
             link: watch::Sender::new(Link::Whole),
             pass: AtomicI64::new(-1),
@@ -173,7 +173,7 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, port: u16, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, port: u16, shared: Arc<ProxyShared>) {
     while let Ok((client, _)) = listener.accept().await {
         let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
         if *shared.link.borrow() == Link::Cut {
@@ -197,7 +197,7 @@ struct Use {
     is_first: Mutex<VecDeque<bool>>,
 }
 
-async fn carry(number: u64, client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
+async fn carry(number: u64, client: TcpStream, server: TcpStream, shared: Arc<ProxyShared>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let used = Use::default();
@@ -212,7 +212,7 @@ async fn carry(number: u64, client: TcpStream, server: TcpStream, shared: Arc<Sh
 
 /// Counts a connection on which data is held back, until it has ended.
 struct Holding<'a> {
-    shared: &'a Shared,
+    shared: &'a ProxyShared,
     holds: bool,
 }
 
@@ -277,7 +277,7 @@ async fn requests(
     }
 }
 
-async fn replies(from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, used: &Use) {
+async fn replies(from: OwnedReadHalf, to: OwnedWriteHalf, shared: &ProxyShared, used: &Use) {
     let by_value = shared.options.by_value;
     let mut pieces = Pieces::of(from, by_value);
     while let Some(piece) = pieces.next().await {
@@ -300,7 +300,7 @@ async fn replies(from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, used:
 
 impl Use {
     /// Records that a command is sent. Returns how many times to send it.
-    fn sent(&self, is_repeated: bool, shared: &Shared) -> usize {
+    fn sent(&self, is_repeated: bool, shared: &ProxyShared) -> usize {
         let times = if is_repeated { 2 } else { 1 };
         if !self.has_subscribed.load(Ordering::SeqCst) {
             let mut is_first = self.is_first.lock().expect("nobody panics with it");
@@ -312,7 +312,7 @@ impl Use {
     }
 
     /// Records a reply. Returns whether it is withheld from the client, since the command was sent twice.
-    fn is_first_answer(&self, shared: &Shared) -> bool {
+    fn is_first_answer(&self, shared: &ProxyShared) -> bool {
         let is_first = self.is_first.lock().expect("nobody panics with it").pop_front() == Some(true);
         shared.under_way.fetch_sub(i64::from(!is_first), Ordering::SeqCst);
         is_first
@@ -396,7 +396,7 @@ async fn write(to: &OwnedWriteHalf, mut bytes: &[u8]) -> bool {
 }
 
 /// Whether data in transit now is forwarded. Does not return while the link is stalled.
-async fn arrives(shared: &Shared, passes: impl Fn(Link) -> bool) -> bool {
+async fn arrives(shared: &ProxyShared, passes: impl Fn(Link) -> bool) -> bool {
     let mut link = shared.link.subscribe();
     let now = link.wait_for(|link| *link != Link::Stalled).await;
     // What was read when the link was mute must not be written once it is cut, before its connection ends.

@@ -7,13 +7,13 @@ use std::str::FromStr;
 use tempfile::TempDir;
 
 use super::Server;
-use crate::process::Kept;
+use crate::process::KilledOnDrop;
 use crate::{free_port, until};
 
 /// A primary and a replica with three Sentinels. The service is called `main`.
 pub struct Sentinels {
     servers: Vec<Server>,
-    watchers: Vec<(u16, Kept)>,
+    watchers: Vec<(u16, KilledOnDrop)>,
     _folder: TempDir,
 }
 
@@ -71,7 +71,7 @@ impl Sentinels {
     }
 }
 
-fn watch(folder: &TempDir, primary: &str) -> (u16, Kept) {
+fn watch(folder: &TempDir, primary: &str) -> (u16, KilledOnDrop) {
     let port = free_port();
     let file = folder.path().join(format!("{port}.conf"));
     let dir = folder.path().display();
@@ -83,7 +83,8 @@ fn watch(folder: &TempDir, primary: &str) -> (u16, Kept) {
     let mut command = Command::new(super::server::program());
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
-    let child = Kept(started.unwrap_or_else(|error| panic!("redis-server cannot be started: {error}")));
+    let child =
+        KilledOnDrop(started.unwrap_or_else(|error| panic!("redis-server cannot be started: {error}")));
     until("a Sentinel answers", || ask(port, &["PING"]).is_ok());
     (port, child)
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use tempfile::TempDir;
 
-use crate::process::Kept;
+use crate::process::KilledOnDrop;
 use crate::{free_port, until};
 
 /// A running `redis-server`, stopped on drop. Its data folder is removed with it.
@@ -15,7 +15,7 @@ pub struct Server {
     port: u16,
     options: Vec<String>,
     password: Option<String>,
-    child: Kept,
+    child: KilledOnDrop,
     folder: TempDir,
 }
 
@@ -159,14 +159,14 @@ pub(super) fn program() -> PathBuf {
     std::env::var_os("DWELL_REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
 }
 
-fn spawn(port: u16, folder: &Path, options: &[String]) -> Kept {
+fn spawn(port: u16, folder: &Path, options: &[String]) -> KilledOnDrop {
     let program = program();
     let mut command = Command::new(&program);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
     command.args(["--dir", &folder.display().to_string(), "--logfile", "redis.log"]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
-    Kept(started.unwrap_or_else(|error| {
+    KilledOnDrop(started.unwrap_or_else(|error| {
         panic!("{} cannot be started ({error}): apt-get install redis-server", program.display())
     }))
 }

@@ -16,42 +16,42 @@ use super::{Clock, Notifier, Sleeper};
 /// when [`step_wall`](ManualClock::step_wall) moves the wall clock, and when they are notified.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    shared: Arc<Shared>,
+    shared: Arc<ManualShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct ManualShared {
+    state: Mutex<ManualState>,
     /// Signalled when something that a sleeper waits for may have happened.
     moved: Condvar,
     /// Signalled when a sleeper has gone to sleep.
     asleep: Condvar,
 }
 
-struct State {
+struct ManualState {
     now: Now,
     next_sleeper: u64,
-    sleepers: BTreeMap<u64, Place>,
+    sleepers: BTreeMap<u64, SleeperSlot>,
     /// Notified after each move, once the lock has been released.
-    listeners: Vec<Weak<dyn Moved>>,
+    listeners: Vec<Weak<dyn ClockMoved>>,
 }
 
 /// A listener that waits by other means than a [`Sleeper`] and must be notified when the clock is moved.
-pub(crate) trait Moved: Send + Sync {
+pub(crate) trait ClockMoved: Send + Sync {
     /// The clock was moved and now reads another time.
     fn moved(&self);
 }
 
 /// The state of one sleeper.
 #[derive(Debug, Default)]
-struct Place {
+struct SleeperSlot {
     /// The deadline it sleeps for; `None` while it is awake.
     wake: Option<Wake>,
     /// Whether it was notified, or the wall clock was stepped, since it last woke.
     notified: bool,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for ManualState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
             .field("now", &self.now)
@@ -60,18 +60,18 @@ impl fmt::Debug for State {
     }
 }
 
-impl State {
-    fn place(&mut self, sleeper: u64) -> &mut Place {
+impl ManualState {
+    fn place(&mut self, sleeper: u64) -> &mut SleeperSlot {
         self.sleepers.get_mut(&sleeper).expect("a sleeper has its place for as long as it lives")
     }
 
-    fn is_asleep(&self, place: &Place) -> bool {
+    fn is_asleep(&self, place: &SleeperSlot) -> bool {
         !place.notified && place.wake.is_some_and(|wake| !wake.is_reached(self.now))
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ManualShared {
+    fn state(&self) -> MutexGuard<'_, ManualState> {
         // A test that panics while it holds the lock should fail with its own message, not with a poison error.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,14 +80,14 @@ impl Shared {
 impl ManualClock {
     /// Creates a clock whose wall time is `start` and whose monotonic time is 0 ms.
     pub fn new(start: Timestamp) -> ManualClock {
-        let state = State {
+        let state = ManualState {
             now: Now { wall: start, mono_ms: 0 },
             next_sleeper: 0,
             sleepers: BTreeMap::new(),
             listeners: Vec::new(),
         };
         ManualClock {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ManualShared {
                 state: Mutex::new(state),
                 moved: Condvar::new(),
                 asleep: Condvar::new(),
@@ -123,7 +123,7 @@ impl ManualClock {
     }
 
     /// Notifies `listener` after each move, for as long as it lives.
-    pub(crate) fn tell_when_moved(&self, listener: &Arc<dyn Moved>) {
+    pub(crate) fn tell_when_moved(&self, listener: &Arc<dyn ClockMoved>) {
         self.shared.state().listeners.push(Arc::downgrade(listener));
     }
 
@@ -139,7 +139,7 @@ impl ManualClock {
     #[must_use = "false means that the threads are still busy"]
     pub fn await_asleep(&self, count: usize, patience: Duration) -> bool {
         let state = self.shared.state();
-        let busy = |state: &mut State| {
+        let busy = |state: &mut ManualState| {
             state.sleepers.values().filter(|place| state.is_asleep(place)).count() < count
         };
         let waited = self.shared.asleep.wait_timeout_while(state, patience, busy);
@@ -148,7 +148,7 @@ impl ManualClock {
 }
 
 /// Notifies the listeners that the clock was moved. They read the clock, so the lock is released first.
-fn tell(mut state: MutexGuard<'_, State>) {
+fn tell(mut state: MutexGuard<'_, ManualState>) {
     state.listeners.retain(|listener| listener.strong_count() > 0);
     let listeners = state.listeners.clone();
     drop(state);
@@ -166,7 +166,7 @@ impl Clock for ManualClock {
         let mut state = self.shared.state();
         let id = state.next_sleeper;
         state.next_sleeper += 1;
-        state.sleepers.insert(id, Place::default());
+        state.sleepers.insert(id, SleeperSlot::default());
         Box::new(ManualSleeper { id, shared: Arc::clone(&self.shared), wakeups: 0 })
     }
 }
@@ -174,7 +174,7 @@ impl Clock for ManualClock {
 #[derive(Debug)]
 struct ManualSleeper {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ManualShared>,
     wakeups: u64,
 }
 
@@ -187,7 +187,7 @@ impl Sleeper for ManualSleeper {
             state = self.shared.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
             self.wakeups += 1;
         }
-        *state.place(self.id) = Place::default();
+        *state.place(self.id) = SleeperSlot::default();
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {
@@ -208,7 +208,7 @@ impl Drop for ManualSleeper {
 #[derive(Debug)]
 struct ManualNotifier {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ManualShared>,
 }
 
 impl Notifier for ManualNotifier {

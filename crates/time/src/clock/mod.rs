@@ -3,19 +3,19 @@
 //! [`SystemClock`] is the machine's clock, [`ManualClock`] stands still until a test moves it. Code that takes an
 //! `Arc<dyn Clock>` cannot tell them apart, so every wait in dwell can be tested without waiting.
 
-mod bell;
 mod manual;
 mod steps;
 mod stopwatch;
 mod system;
+mod wake_signal;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use dwell_model::{Now, Wake};
 
+pub(crate) use manual::ClockMoved;
 pub use manual::ManualClock;
-pub(crate) use manual::Moved;
 pub use stopwatch::Stopwatch;
 pub use system::SystemClock;
 pub(crate) use system::{instant_now, process_start};

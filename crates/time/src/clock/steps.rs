@@ -8,12 +8,12 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use super::bell::Bell;
+use super::wake_signal::WakeSignal;
 
 /// The sleepers that wait, or have waited, for a wall instant.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    listeners: Mutex<Vec<Weak<Bell>>>,
+    listeners: Mutex<Vec<Weak<WakeSignal>>>,
 }
 
 /// How a subscribed sleeper learns of a step.
@@ -27,7 +27,7 @@ pub(super) enum Notice {
 
 impl Steps {
     /// Subscribes `bell` to steps of the clock for as long as the bell lives.
-    pub(super) fn subscribe(bell: &Arc<Bell>) -> Notice {
+    pub(super) fn subscribe(bell: &Arc<WakeSignal>) -> Notice {
         static STEPS: OnceLock<(Arc<Steps>, Notice)> = OnceLock::new();
         let (steps, notice) = STEPS.get_or_init(|| {
             let steps = Arc::new(Steps::default());
@@ -38,7 +38,7 @@ impl Steps {
         *notice
     }
 
-    fn add(&self, bell: &Arc<Bell>) {
+    fn add(&self, bell: &Arc<WakeSignal>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         // Dropped listeners are removed when the list would have to grow, so that subscribing costs amortised constant
         // time.
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn a_step_rings_every_living_listener() {
         let steps = Steps::default();
-        let (first, second) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        let gone = Arc::new(Bell::default());
+        let (first, second) = (Arc::new(WakeSignal::default()), Arc::new(WakeSignal::default()));
+        let gone = Arc::new(WakeSignal::default());
         for bell in [&first, &gone, &second] {
             steps.add(bell);
         }
@@ -139,7 +139,7 @@ mod tests {
     fn sleepers_that_come_and_go_do_not_pile_up() {
         let steps = Steps::default();
         for _ in 0..10_000 {
-            steps.add(&Arc::new(Bell::default()));
+            steps.add(&Arc::new(WakeSignal::default()));
         }
         assert!(steps.listeners.lock().unwrap().capacity() <= 16);
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn this_kernel_grants_the_timer() {
         assert!(step_timer().is_ok());
-        assert_eq!(Steps::subscribe(&Arc::new(Bell::default())), Notice::Rung);
+        assert_eq!(Steps::subscribe(&Arc::new(WakeSignal::default())), Notice::Rung);
     }
 
     /// Sets the machine's clock to its current time, which the kernel counts as a step of less than a microsecond.
@@ -162,7 +162,7 @@ mod tests {
             eprintln!("skipped: DWELL_TEST_SET_CLOCK is not set, the machine's clock is left alone");
             return;
         }
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(WakeSignal::default());
         assert_eq!(Steps::subscribe(&bell), Notice::Rung);
         clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime)).unwrap();
         for _ in 0..10 {

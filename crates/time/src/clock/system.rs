@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dwell_model::{Now, Timestamp, Wake};
 
-use super::bell::Bell;
 use super::steps::{Notice, Steps};
+use super::wake_signal::WakeSignal;
 use super::{Clock, Notifier, Sleeper};
 
 /// The machine's wall and monotonic clock. Clones share only their count of wake-ups.
@@ -100,7 +100,7 @@ impl Reading {
 
 #[derive(Debug)]
 struct SystemSleeper {
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     /// How steps are noticed; `None` until the first wait for a wall instant.
     notice: Option<Notice>,
     wakeups: u64,
@@ -134,7 +134,7 @@ impl Sleeper for SystemSleeper {
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {
-        Arc::<Bell>::clone(&self.bell)
+        Arc::<WakeSignal>::clone(&self.bell)
     }
 
     fn wakeups(&self) -> u64 {

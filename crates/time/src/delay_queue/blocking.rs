@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
-use super::state::State;
+use super::state::QueueState;
 use super::sync::Guard;
 use super::time::{self, Time};
 use super::timer::FineTimer;
-use super::waiters::{Seat, Wake};
-use super::{DelayQueue, Shared};
+use super::waiters::{BlockedWaiter, Wake};
+use super::{DelayQueue, QueueShared};
 
 impl<T> DelayQueue<T> {
     /// Puts `value`, which becomes due after `delay`.
@@ -61,7 +61,7 @@ impl<T> DelayQueue<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> QueueShared<T> {
     fn put(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
         if self.limit.is_none() {
             return self.put_unlimited(value, due, now);
@@ -80,8 +80,8 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn wait_for_room<'a>(&'a self, mut state: Guard<'a, State<T>>) -> Guard<'a, State<T>> {
-        let seat = Arc::new(Seat::default());
+    fn wait_for_room<'a>(&'a self, mut state: Guard<'a, QueueState<T>>) -> Guard<'a, QueueState<T>> {
+        let seat = Arc::new(BlockedWaiter::default());
         let mut ticket = None;
         while state.is_full() && !state.is_closed() {
             let _ = state.wait_for_room(&mut ticket, Wake::Thread(Arc::clone(&seat)));
@@ -108,10 +108,10 @@ impl<T> Shared<T> {
     #[cold]
     fn wait_for_item<'a>(
         &'a self,
-        mut state: Guard<'a, State<T>>,
+        mut state: Guard<'a, QueueState<T>>,
         deadline: Option<i64>,
     ) -> Result<Option<T>, Closed> {
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(BlockedWaiter::default());
         let mut ticket = None;
         let outcome = loop {
             if let Some(item) = state.take_due(&self.time, &self.intake) {
@@ -144,7 +144,11 @@ impl<T> Shared<T> {
     }
 
     /// Spins on the clock until `until`, where blocking the thread would take longer than the remaining time.
-    fn look_again_at<'a>(&'a self, until: i64, mut state: Guard<'a, State<T>>) -> Guard<'a, State<T>> {
+    fn look_again_at<'a>(
+        &'a self,
+        until: i64,
+        mut state: Guard<'a, QueueState<T>>,
+    ) -> Guard<'a, QueueState<T>> {
         state.begin_to_look();
         drop(state);
         while self.time.now() < until {
@@ -156,7 +160,7 @@ impl<T> Shared<T> {
     }
 
     /// Blocks until `until`, or until called.
-    fn sleep(&self, seat: &Seat, now: i64, until: Option<i64>) {
+    fn sleep(&self, seat: &BlockedWaiter, now: i64, until: Option<i64>) {
         // A clock that is moved by hand calls the waiters itself when it has moved.
         let Some(until) = until.filter(|_| matches!(self.time, Time::System)) else { return seat.wait() };
         let left = until.saturating_sub(now).saturating_sub(self.spin);

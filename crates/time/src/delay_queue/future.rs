@@ -14,7 +14,7 @@ use super::error::{Closed, PutError};
 use super::time;
 use super::timer::Alarm;
 use super::waiters::{Ticket, Wake};
-use super::{DelayQueue, Shared};
+use super::{DelayQueue, QueueShared};
 
 impl<T> DelayQueue<T> {
     /// As [`put`](DelayQueue::put), but waits for room without blocking a thread.
@@ -57,14 +57,14 @@ impl<T> DelayQueue<T> {
 /// The state of one task that waits for items.
 #[derive(Debug)]
 struct Turn<T> {
-    queue: Arc<Shared<T>>,
+    queue: Arc<QueueShared<T>>,
     /// Kept from the first wait until the task receives an item.
     ticket: Option<Ticket>,
     alarm: Option<Alarm>,
 }
 
 impl<T> Turn<T> {
-    fn new(queue: &Arc<Shared<T>>) -> Turn<T> {
+    fn new(queue: &Arc<QueueShared<T>>) -> Turn<T> {
         Turn { queue: Arc::clone(queue), ticket: None, alarm: None }
     }
 
@@ -195,7 +195,7 @@ impl<T> Stream for Items<T> {
 /// The future of [`DelayQueue::put_async`] and [`DelayQueue::put_at_async`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Put<T> {
-    queue: Arc<Shared<T>>,
+    queue: Arc<QueueShared<T>>,
     /// `Some` until the put is done.
     value: Option<T>,
     /// `None` if the instant is out of range.
@@ -207,7 +207,7 @@ pub struct Put<T> {
 impl<T> Unpin for Put<T> {}
 
 impl<T> Put<T> {
-    fn new(queue: &Arc<Shared<T>>, value: T, due: Option<i64>) -> Put<T> {
+    fn new(queue: &Arc<QueueShared<T>>, value: T, due: Option<i64>) -> Put<T> {
         Put { queue: Arc::clone(queue), value: Some(value), due, ticket: None }
     }
 }

@@ -112,7 +112,7 @@ pub(super) enum Need {
 
 /// Why an item was not stored.
 #[derive(Debug)]
-pub(super) enum Refused<T> {
+pub(super) enum IntakeRefused<T> {
     Closed(T),
     Full(T),
 }
@@ -151,7 +151,7 @@ impl<T> Intake<T> {
         item: T,
         now: Option<i64>,
         time: &Time,
-    ) -> Result<(Handle, Need), Refused<T>> {
+    ) -> Result<(Handle, Need), IntakeRefused<T>> {
         let (mut tray, stamp) = match self.others.get() {
             None => (self.first_tray(), UNSTAMPED),
             Some(others) => {
@@ -164,9 +164,9 @@ impl<T> Intake<T> {
             }
         };
         if tray.closed {
-            return Err(Refused::Closed(item));
+            return Err(IntakeRefused::Closed(item));
         }
-        let Some(handle) = tray.handles.pop() else { return Err(Refused::Full(item)) };
+        let Some(handle) = tray.handles.pop() else { return Err(IntakeRefused::Full(item)) };
         tray.left.push(Left { handle, due, stamp, item });
         // An item of the last possible instant counts as one of the instant before, so as not to equal `NONE`.
         let counts_as = due.min(NONE - 1);

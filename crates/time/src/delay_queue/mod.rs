@@ -15,15 +15,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::{ManualClock, Moved};
+use crate::clock::{ClockMoved, ManualClock};
 use crate::timing_queue::Handle;
 
-use intake::{Intake, Need, Refused};
-use state::{Calls, State};
+use intake::{Intake, IntakeRefused, Need};
+use state::{Calls, QueueState};
 use sync::{Guard, Lock};
 use time::Time;
 use timer::Timer;
-use waiters::{Line, Wake};
+use waiters::{WaiterList, Wake};
 
 pub use error::{Closed, PutError};
 pub use future::{Items, Put, Take, TakeTimeout};
@@ -137,7 +137,7 @@ pub use future::{Items, Put, Take, TakeTimeout};
 /// assert_eq!(cache.get("colour"), Some("blue"));
 /// ```
 pub struct DelayQueue<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<QueueShared<T>>,
 }
 
 /// The number of items that one call takes out before it releases the lock to other calls.
@@ -145,10 +145,10 @@ const BATCH: usize = 1024;
 /// The number of times that a put which finds its tray full yields before it empties the tray itself.
 const YIELDS: usize = 8;
 
-struct Shared<T> {
-    state: Lock<State<T>>,
-    consumers: Arc<Line>,
-    producers: Arc<Line>,
+struct QueueShared<T> {
+    state: Lock<QueueState<T>>,
+    consumers: Arc<WaiterList>,
+    producers: Arc<WaiterList>,
     /// The timer of this queue alone, if its clock is moved by hand and the model checker runs its alarms.
     timer: Option<Arc<Timer>>,
     intake: Intake<T>,
@@ -159,10 +159,10 @@ struct Shared<T> {
     spin: i64,
 }
 
-impl<T> Shared<T> {
+impl<T> QueueShared<T> {
     /// Locks the state, without the items in the intake.
     #[inline]
-    fn state(&self) -> Guard<'_, State<T>> {
+    fn state(&self) -> Guard<'_, QueueState<T>> {
         match self.state.try_lock() {
             Some(state) => state,
             None => self.fight_for_state(),
@@ -170,13 +170,13 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn fight_for_state(&self) -> Guard<'_, State<T>> {
+    fn fight_for_state(&self) -> Guard<'_, QueueState<T>> {
         self.intake.begin();
         self.state.lock()
     }
 
     /// Locks the state, with all items that were put.
-    fn whole(&self) -> Guard<'_, State<T>> {
+    fn whole(&self) -> Guard<'_, QueueState<T>> {
         let mut state = self.state();
         if !self.intake.is_empty() {
             state.bring_in(&self.intake);
@@ -186,14 +186,14 @@ impl<T> Shared<T> {
 
     /// Settles, releases the lock and wakes the waiters that were called: the end of every call that changed something.
     #[inline]
-    fn finish(&self, state: Guard<'_, State<T>>) {
+    fn finish(&self, state: Guard<'_, QueueState<T>>) {
         if !state.is_quiet() {
             self.settle(state);
         }
     }
 
     #[cold]
-    fn settle(&self, mut state: Guard<'_, State<T>>) {
+    fn settle(&self, mut state: Guard<'_, QueueState<T>>) {
         let mut calls = Calls::default();
         loop {
             state.settle(&mut calls);
@@ -210,7 +210,7 @@ impl<T> Shared<T> {
     ///
     /// If there are waiters while a called task has not returned, the watch of that task begins here, before any waker
     /// runs. So a waker that blocks, or a thread that is preempted here, delays others for the grace period at most.
-    fn let_go(&self, mut state: Guard<'_, State<T>>) {
+    fn let_go(&self, mut state: Guard<'_, QueueState<T>>) {
         let watches = [&self.consumers, &self.producers].map(|line| line.wants_watch().then_some(line));
         if !self.has_timer() && watches.iter().any(Option::is_some) {
             state.note_watch(&self.time);
@@ -222,7 +222,7 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn watch(&self, line: &Arc<Line>) {
+    fn watch(&self, line: &Arc<WaiterList>) {
         match self.timer() {
             Ok(timer) => timer.watch(line),
             // Without a timer there is no grace period: waiters are called one after the other until one is a thread,
@@ -259,8 +259,8 @@ impl<T> Shared<T> {
         }
         match self.leave(value, due, now) {
             Ok(handle) => Ok(handle),
-            Err(Refused::Closed(value)) => Err(PutError::Closed(value)),
-            Err(Refused::Full(value)) => self.put_when_full(value, due),
+            Err(IntakeRefused::Closed(value)) => Err(PutError::Closed(value)),
+            Err(IntakeRefused::Full(value)) => self.put_when_full(value, due),
         }
     }
 
@@ -272,8 +272,8 @@ impl<T> Shared<T> {
             sync::yield_now();
             match self.leave(value, due, None) {
                 Ok(handle) => return Ok(handle),
-                Err(Refused::Closed(value)) => return Err(PutError::Closed(value)),
-                Err(Refused::Full(still)) => value = still,
+                Err(IntakeRefused::Closed(value)) => return Err(PutError::Closed(value)),
+                Err(IntakeRefused::Full(still)) => value = still,
             }
         }
         self.put_past_intake(value, due)
@@ -281,7 +281,7 @@ impl<T> Shared<T> {
 
     /// Stores an item in the intake, and empties the trays if necessary.
     #[inline]
-    fn leave(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, Refused<T>> {
+    fn leave(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, IntakeRefused<T>> {
         let (handle, need) = self.intake.leave(due, value, now, &self.time)?;
         if need != Need::No {
             self.bring_in(need);
@@ -293,7 +293,7 @@ impl<T> Shared<T> {
     #[inline]
     fn put_straight(
         &self,
-        mut state: Guard<'_, State<T>>,
+        mut state: Guard<'_, QueueState<T>>,
         value: T,
         due: i64,
     ) -> Result<Handle, PutError<T>> {
@@ -334,7 +334,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Send> Moved for Shared<T> {
+impl<T: Send> ClockMoved for QueueShared<T> {
     fn moved(&self) {
         let mut state = self.whole();
         let moved = state.clock_moved(&self.time);
@@ -395,7 +395,7 @@ impl Builder {
         let spin = i64::try_from(self.spin.as_nanos()).unwrap_or(i64::MAX);
         let queue = DelayQueue::with(self.capacity, time, spin, None);
         if let Some(clock) = self.clock {
-            let shared: Arc<dyn Moved> = Arc::clone(&queue.shared) as Arc<dyn Moved>;
+            let shared: Arc<dyn ClockMoved> = Arc::clone(&queue.shared) as Arc<dyn ClockMoved>;
             clock.tell_when_moved(&shared);
         }
         queue
@@ -442,10 +442,10 @@ impl<T> DelayQueue<T> {
 
     fn with(limit: Option<usize>, time: Time, spin: i64, timer: Option<Arc<Timer>>) -> DelayQueue<T> {
         let (consumers, producers) = (Arc::default(), Arc::default());
-        let state = Lock::new(State::new(limit.unwrap_or(usize::MAX), &consumers, &producers));
+        let state = Lock::new(QueueState::new(limit.unwrap_or(usize::MAX), &consumers, &producers));
         let intake = Intake::new();
         DelayQueue {
-            shared: Arc::new(Shared { state, consumers, producers, timer, intake, limit, time, spin }),
+            shared: Arc::new(QueueShared { state, consumers, producers, timer, intake, limit, time, spin }),
         }
     }
 
@@ -519,7 +519,12 @@ impl<T> DelayQueue<T> {
         drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
     }
 
-    fn drain_until<'a>(&'a self, mut state: Guard<'a, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+    fn drain_until<'a>(
+        &'a self,
+        mut state: Guard<'a, QueueState<T>>,
+        until: i64,
+        max: usize,
+    ) -> Vec<(i64, T)> {
         // Otherwise a producer that is faster than this loop would keep it busy forever.
         let max = max.min(state.items.len());
         let mut drained = Vec::new();
@@ -657,7 +662,7 @@ impl<T> fmt::Debug for DelayQueue<T> {
     }
 }
 
-impl<T> fmt::Debug for Shared<T> {
+impl<T> fmt::Debug for QueueShared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.whole();
         let (len, waiting, closed) = (state.items.len(), state.waiting(), state.is_closed());

@@ -9,7 +9,7 @@
 //!   may block. So a task leads only while no thread waits: a thread that begins to wait takes the lead from a task,
 //!   and a waiting thread is called to take it.
 //! - While there are items and waiting consumers, one consumer is going to look at the queue: there is a leader whose
-//!   timer is not after the head's instant, or a consumer was called and has not returned yet. [`State::settle`]
+//!   timer is not after the head's instant, or a consumer was called and has not returned yet. [`QueueState::settle`]
 //!   restores this, and every operation that changes something ends with it. A consumer that returns and waits again
 //!   takes the lead if the leader's timer is too late.
 //! - A leader whose timer fires is called, and leads no longer. A call that a task does not answer passes to the next
@@ -19,11 +19,11 @@
 //!   too, so that its call is not lost.
 //! - A put that becomes the head calls the leader, whose timer is now too late, and no other waiter.
 //! - A consumer that finds no waiters and a head in the near future does not wait: it polls the queue at the head's
-//!   instant and a few times before ([`State::near_head`]). These rules do not count it as a waiter, since it returns
-//!   without being called.
+//!   instant and a few times before ([`QueueState::near_head`]). These rules do not count it as a waiter, since it
+//!   returns without being called.
 //! - Bounded queues: while there is room and producers wait, one of them has been called.
 //! - These rules do not see items that are still in the [intake](super::intake). The watch covers them: a put of an
-//!   item for which [`State::watch`] requires a call takes the lock and settles.
+//!   item for which [`QueueState::watch`] requires a call takes the lock and settles.
 
 use std::sync::Arc;
 
@@ -31,21 +31,21 @@ use crate::timing_queue::{Handle, TimingQueue};
 
 use super::intake::{EVERYBODY, Intake, Left, NOBODY};
 use super::time::Time;
-use super::waiters::{Call, GRACE_NS, Line, Ticket, Waiters, Wake};
+use super::waiters::{GRACE_NS, PendingWake, Ticket, WaiterList, Waiters, Wake};
 
 #[derive(Debug)]
-pub(super) struct State<T> {
+pub(super) struct QueueState<T> {
     pub(super) items: TimingQueue<T>,
     /// The latest reading of the clock. Items due at it remain due, so a backlog is served without further readings.
     now: i64,
-    consumers: Arc<Line>,
+    consumers: Arc<WaiterList>,
     /// The leader, as long as it [waits](Waiters::is_waiting): a timer may have called it since.
     leader: Option<Ticket>,
     /// The instant for which the leader has set its timer.
     leader_until: i64,
     /// Whether a consumer that is not a waiter polls the clock for a head in the near future.
     looking: bool,
-    producers: Arc<Line>,
+    producers: Arc<WaiterList>,
     /// The end of the current watches, if no timer ends them because the clock is moved by hand.
     watch_ends: Option<i64>,
     closed: bool,
@@ -81,8 +81,8 @@ const LOOK_NS: i64 = 5_000;
 #[derive(Debug, Default)]
 #[must_use = "fire the calls when the lock has been let go"]
 pub(super) struct Calls {
-    consumer: Option<Call>,
-    producer: Option<Call>,
+    consumer: Option<PendingWake>,
+    producer: Option<PendingWake>,
 }
 
 impl Calls {
@@ -90,7 +90,7 @@ impl Calls {
     ///
     /// A thread that is preempted here delays the waiters that it has called, and those behind them, until it runs
     /// again or the watch ends.
-    pub(super) fn fire(self, consumers: &Line, producers: &Line) {
+    pub(super) fn fire(self, consumers: &WaiterList, producers: &WaiterList) {
         let (consumer, producer) =
             (self.consumer.map(|call| (consumers, call)), self.producer.map(|call| (producers, call)));
         // A producer that is a thread goes first, since the waker of a consumer that is a task may block.
@@ -104,14 +104,18 @@ impl Calls {
 
 /// The waiters that a clock moved by hand has called.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
-    pub(super) consumers: Vec<Call>,
-    pub(super) producers: Vec<Call>,
+pub(super) struct CalledWaiters {
+    pub(super) consumers: Vec<PendingWake>,
+    pub(super) producers: Vec<PendingWake>,
 }
 
-impl<T> State<T> {
-    pub(super) fn new(capacity: usize, consumers: &Arc<Line>, producers: &Arc<Line>) -> State<T> {
-        State {
+impl<T> QueueState<T> {
+    pub(super) fn new(
+        capacity: usize,
+        consumers: &Arc<WaiterList>,
+        producers: &Arc<WaiterList>,
+    ) -> QueueState<T> {
+        QueueState {
             items: TimingQueue::new(),
             now: i64::MIN,
             consumers: Arc::clone(consumers),
@@ -278,10 +282,10 @@ impl<T> State<T> {
     /// Reacts to a clock moved by hand: calls the leader if the head is due, and all waiters whose deadline has passed.
     ///
     /// Ends watches.
-    pub(super) fn clock_moved(&mut self, time: &Time) -> Moved {
+    pub(super) fn clock_moved(&mut self, time: &Time) -> CalledWaiters {
         let now = self.read_clock(time);
         let ends_watch = self.watch_ends.take_if(|end| *end <= now).is_some();
-        let mut moved = Moved::default();
+        let mut moved = CalledWaiters::default();
         let (mut consumers, mut producers) = (self.consumers.lock(), self.producers.lock());
         if ends_watch {
             moved.consumers.extend(consumers.end_watch());
@@ -307,7 +311,7 @@ impl<T> State<T> {
     /// is a task. Returns the instant at which it has to be woken, and the wake that was replaced, to be dropped after
     /// the lock is released.
     ///
-    /// The caller must not release the lock before the [watch](State::watch) is set.
+    /// The caller must not release the lock before the [watch](QueueState::watch) is set.
     pub(super) fn wait_for_item(
         &mut self,
         ticket: &mut Option<Ticket>,

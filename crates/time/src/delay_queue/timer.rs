@@ -20,12 +20,12 @@ use crate::timing_queue::{Handle, TimingQueue};
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::time::Time;
-use super::waiters::{GRACE_NS, Line, Ticket};
+use super::waiters::{GRACE_NS, Ticket, WaiterList};
 
 /// What happens when a deadline is reached.
 enum Moment {
-    Wake(Arc<Line>, Ticket),
-    EndWatch(Arc<Line>),
+    Wake(Arc<WaiterList>, Ticket),
+    EndWatch(Arc<WaiterList>),
 }
 
 /// A pending call of a waiter at its deadline. Dropping the alarm cancels it.
@@ -59,13 +59,13 @@ impl Drop for Alarm {
 }
 
 pub(super) struct Timer {
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
     earlier: Condvar,
     time: Time,
 }
 
 #[derive(Default)]
-struct State {
+struct TimerState {
     moments: TimingQueue<Moment>,
     stopped: bool,
 }
@@ -98,18 +98,18 @@ impl Timer {
         Ok(TIMER.get_or_init(|| timer))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TimerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls the waiter of `ticket` at `due`.
-    pub(super) fn set_alarm(self: &Arc<Timer>, due: i64, line: &Arc<Line>, ticket: Ticket) -> Alarm {
+    pub(super) fn set_alarm(self: &Arc<Timer>, due: i64, line: &Arc<WaiterList>, ticket: Ticket) -> Alarm {
         let handle = self.add(due, Moment::Wake(Arc::clone(line), ticket));
         Alarm { timer: Arc::clone(self), handle, due }
     }
 
     /// Ends the watch of `line`, which is set, when the grace period has passed.
-    pub(super) fn watch(&self, line: &Arc<Line>) {
+    pub(super) fn watch(&self, line: &Arc<WaiterList>) {
         let due = self.time.now().saturating_add(GRACE_NS);
         self.add(due, Moment::EndWatch(Arc::clone(line)));
     }
@@ -167,12 +167,12 @@ impl Timer {
 #[cfg(shuttle)]
 mod by_hand {
     use super::*;
-    use crate::clock::{ManualClock, Moved};
+    use crate::clock::{ClockMoved, ManualClock};
 
     impl Timer {
         pub(in super::super) fn by_hand(clock: &ManualClock) -> Arc<Timer> {
             let timer = Timer::new(Time::Manual(clock.clone()));
-            let moved: Arc<dyn Moved> = Arc::clone(&timer) as Arc<dyn Moved>;
+            let moved: Arc<dyn ClockMoved> = Arc::clone(&timer) as Arc<dyn ClockMoved>;
             clock.tell_when_moved(&moved);
             timer
         }
@@ -187,7 +187,7 @@ mod by_hand {
         }
     }
 
-    impl Moved for Timer {
+    impl ClockMoved for Timer {
         fn moved(&self) {
             // Taking the lock closes the window between the timer's reading of the clock and its wait.
             drop(self.state());

@@ -33,12 +33,12 @@ pub(super) struct Ticket(u64);
 
 /// Where a blocked thread waits for its call.
 #[derive(Debug, Default)]
-pub(super) struct Seat {
+pub(super) struct BlockedWaiter {
     called: Mutex<bool>,
     bell: Condvar,
 }
 
-impl Seat {
+impl BlockedWaiter {
     fn called(&self) -> MutexGuard<'_, bool> {
         self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl Seat {
 /// Must be fired or dropped after the queue's lock is released, as a task's waker may run arbitrary code.
 #[derive(Debug)]
 pub(super) enum Wake {
-    Thread(Arc<Seat>),
+    Thread(Arc<BlockedWaiter>),
     Task(TaskWaker),
 }
 
@@ -137,12 +137,12 @@ struct Waiter {
 /// A waiter that is about to be woken.
 #[derive(Debug)]
 #[must_use = "fire the call when the lock has been let go"]
-pub(super) struct Call {
+pub(super) struct PendingWake {
     ticket: Ticket,
     wake: Wake,
 }
 
-impl Call {
+impl PendingWake {
     /// Whether it wakes a thread.
     pub(super) fn is_thread(&self) -> bool {
         self.wake.is_thread()
@@ -151,7 +151,7 @@ impl Call {
 
 /// What is kept of a call until the waiter returns.
 #[derive(Debug)]
-struct Called {
+struct CalledWaiter {
     number: u64,
     is_task: bool,
 }
@@ -162,7 +162,7 @@ pub(super) struct Waiters {
     waiting: BTreeMap<Ticket, Waiter>,
     /// Those of them that are threads.
     threads: BTreeSet<Ticket>,
-    called: BTreeMap<Ticket, Called>,
+    called: BTreeMap<Ticket, CalledWaiter>,
     /// The number of tickets, and of calls, so far.
     tickets: u64,
     calls: u64,
@@ -217,28 +217,28 @@ impl Waiters {
         self.waiting.remove(&ticket).map(|waiter| waiter.wake)
     }
 
-    pub(super) fn call(&mut self, ticket: Ticket) -> Option<Call> {
+    pub(super) fn call(&mut self, ticket: Ticket) -> Option<PendingWake> {
         let waiter = self.waiting.remove(&ticket)?;
         self.threads.remove(&ticket);
         Some(self.note_call(ticket, waiter))
     }
 
     /// Calls the waiter that has waited longest.
-    pub(super) fn call_first(&mut self) -> Option<Call> {
+    pub(super) fn call_first(&mut self) -> Option<PendingWake> {
         let (ticket, _) = self.waiting.first_key_value()?;
         self.call(*ticket)
     }
 
     /// Calls the thread that has waited longest, if there is one.
-    pub(super) fn call_first_thread(&mut self) -> Option<Call> {
+    pub(super) fn call_first_thread(&mut self) -> Option<PendingWake> {
         self.call(*self.threads.first()?)
     }
 
-    fn note_call(&mut self, ticket: Ticket, Waiter { wake, .. }: Waiter) -> Call {
+    fn note_call(&mut self, ticket: Ticket, Waiter { wake, .. }: Waiter) -> PendingWake {
         self.calls += 1;
         let is_task = !wake.is_thread();
-        self.called.insert(ticket, Called { number: self.calls, is_task });
-        Call { ticket, wake }
+        self.called.insert(ticket, CalledWaiter { number: self.calls, is_task });
+        PendingWake { ticket, wake }
     }
 
     /// The tickets of the waiters whose deadline has passed at `now`.
@@ -266,7 +266,7 @@ impl Waiters {
 
     /// The grace period of the watch has passed: tasks that were called before it was set and have not returned lose
     /// their call to the waiter that has waited longest.
-    pub(super) fn end_watch(&mut self) -> Option<Call> {
+    pub(super) fn end_watch(&mut self) -> Option<PendingWake> {
         let last = self.watched.take()?;
         let before = self.called.len();
         self.called.retain(|_, called| !called.is_task || called.number > last);
@@ -276,7 +276,7 @@ impl Waiters {
 
 /// The waiters of one kind of a queue. Waking them needs neither the queue nor its items, as a timer does so.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaiterList {
     waiters: Lock<Waiters>,
     /// The number of waiters. It is raised only under the queue's lock.
     len: AtomicUsize,
@@ -308,7 +308,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl Line {
+impl WaiterList {
     pub(super) fn lock(&self) -> Locked<'_> {
         Locked { waiters: self.waiters.lock(), len: &self.len }
     }
@@ -326,9 +326,9 @@ impl Line {
     }
 
     /// Wakes the waiter that was called. If its waker panics, the one that has waited longest is called instead.
-    pub(super) fn fire(&self, call: Call) {
+    pub(super) fn fire(&self, call: PendingWake) {
         let mut next = Some(call);
-        while let Some(Call { ticket, wake }) = next {
+        while let Some(PendingWake { ticket, wake }) = next {
             if wake.fire() {
                 return;
             }

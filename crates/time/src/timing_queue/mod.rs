@@ -15,8 +15,8 @@ mod sort;
 mod tests;
 
 use pages::Pages;
-use run::{Entry, Run};
-use slots::{Place, Slots};
+use run::{RunEntry, SortedRun};
+use slots::{EntryPosition, Slots};
 use sort::Sorter;
 
 pub use slots::Handle;
@@ -44,7 +44,7 @@ pub use slots::Handle;
 pub struct TimingQueue<T> {
     slots: Slots<T>,
     /// The earliest entries, sorted. Empty only if the queue is empty.
-    run: Run,
+    run: SortedRun,
     /// All other entries. No entry of the run is after an entry of a page.
     pages: Pages,
     sorter: Sorter,
@@ -61,7 +61,7 @@ impl<T> TimingQueue<T> {
     pub fn new() -> TimingQueue<T> {
         TimingQueue {
             slots: Slots::new(),
-            run: Run::default(),
+            run: SortedRun::default(),
             pages: Pages::default(),
             sorter: Sorter::default(),
         }
@@ -84,7 +84,7 @@ impl<T> TimingQueue<T> {
     pub fn insert(&mut self, due: i64, item: T) -> Handle {
         let place = self.place_for(due);
         let handle = self.slots.insert(place, item);
-        self.put(place, Entry { due, slot: handle.slot });
+        self.put(place, RunEntry { due, slot: handle.slot });
         handle
     }
 
@@ -100,7 +100,7 @@ impl<T> TimingQueue<T> {
     pub(crate) fn insert_reserved(&mut self, handle: Handle, due: i64, item: T) {
         let place = self.place_for(due);
         self.slots.fill(handle, place, item);
-        self.put(place, Entry { due, slot: handle.slot });
+        self.put(place, RunEntry { due, slot: handle.slot });
     }
 
     /// Takes the item out, whatever its position. `None` if it has already left.
@@ -118,11 +118,11 @@ impl<T> TimingQueue<T> {
     pub fn reschedule(&mut self, handle: Handle, due: i64) -> bool {
         let Some((slot, place)) = self.slots.find(handle) else { return false };
         // A place where it is not, so that the entry that it leaves behind counts as dead.
-        self.slots.move_to(slot, Place::RUN);
+        self.slots.move_to(slot, EntryPosition::RUN);
         self.remove(place, slot);
         let place = self.place_for(due);
         self.slots.move_to(slot, place);
-        self.put(place, Entry { due, slot });
+        self.put(place, RunEntry { due, slot });
         true
     }
 
@@ -210,18 +210,18 @@ impl<T> TimingQueue<T> {
         if in_run < self.run.len() { in_run } else { in_run + self.pages.count_due(now, &self.slots) }
     }
 
-    fn place_for(&mut self, due: i64) -> Place {
+    fn place_for(&mut self, due: i64) -> EntryPosition {
         if self.pages.first_bound().is_some_and(|bound| bound <= due) {
-            return Place::page(self.pages.with_room_for(due, &mut self.slots));
+            return EntryPosition::page(self.pages.with_room_for(due, &mut self.slots));
         }
         if self.run.is_full() {
             self.pages.push_first(&self.run.split(), &mut self.slots);
             return self.place_for(due);
         }
-        Place::RUN
+        EntryPosition::RUN
     }
 
-    fn put(&mut self, place: Place, entry: Entry) {
+    fn put(&mut self, place: EntryPosition, entry: RunEntry) {
         match place.in_page() {
             Some(number) => self.pages.push(number, entry.due, entry.slot),
             None => self.run.insert(entry),
@@ -229,7 +229,7 @@ impl<T> TimingQueue<T> {
     }
 
     /// Removes the entry of `slot` from `place`, where it no longer stands.
-    fn remove(&mut self, place: Place, slot: u32) {
+    fn remove(&mut self, place: EntryPosition, slot: u32) {
         match place.in_page() {
             Some(number) => self.pages.one_has_left(number, &mut self.slots),
             None => {
@@ -252,7 +252,7 @@ impl<T> TimingQueue<T> {
         let Some(piece) = self.pages.take_piece(&mut self.sorter, &mut self.slots) else { return };
         // This also fetches the items into the processor's cache together; otherwise each pop would wait for its own.
         for entry in piece.entries() {
-            self.slots.move_to(entry.slot, Place::RUN);
+            self.slots.move_to(entry.slot, EntryPosition::RUN);
         }
         self.run.fill(piece.entries());
         meter::touched(self.run.len());

@@ -4,11 +4,11 @@
 //! stable sort yields (due, sequence) order, and no sequence number is stored.
 //!
 //! The entry of an item that leaves, or is moved, is not searched for: it stays where it is, dead. When the page is
-//! purged, dead entries are recognised by their slot, which knows where its item stands now ([`Place`]).
+//! purged, dead entries are recognised by their slot, which knows where its item stands now ([`EntryPosition`]).
 
 use super::meter;
-use super::run::Entry;
-use super::slots::{Place, Slots};
+use super::run::RunEntry;
+use super::slots::{EntryPosition, Slots};
 use std::collections::HashSet;
 use std::mem;
 
@@ -23,21 +23,21 @@ const CHUNK: usize = 128;
 const DEAD: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-struct Chunk {
+struct PageChunk {
     dues: [i64; CHUNK],
     /// `slots[i]` belongs to `dues[i]`, or is `DEAD`.
     slots: [u32; CHUNK],
 }
 
-impl Chunk {
-    fn new() -> Box<Chunk> {
-        Box::new(Chunk { dues: [0; CHUNK], slots: [DEAD; CHUNK] })
+impl PageChunk {
+    fn new() -> Box<PageChunk> {
+        Box::new(PageChunk { dues: [0; CHUNK], slots: [DEAD; CHUNK] })
     }
 
-    fn entries(&self) -> impl Iterator<Item = Entry> {
+    fn entries(&self) -> impl Iterator<Item = RunEntry> {
         // Unused room is marked dead too.
         let columns = self.dues.iter().zip(&self.slots).filter(|(_, slot)| **slot != DEAD);
-        columns.map(|(due, slot)| Entry { due: *due, slot: *slot })
+        columns.map(|(due, slot)| RunEntry { due: *due, slot: *slot })
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Page {
     pub(super) bound: i64,
     /// All chunks but the last are full.
     #[expect(clippy::vec_box, reason = "a page that grows does not copy its entries")]
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<Box<PageChunk>>,
     len: usize,
     live: usize,
     /// Entries may be appended while there are fewer than this.
@@ -59,13 +59,13 @@ pub(super) struct Page {
 
 /// The earliest entries of a page, in order.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PageHead {
     #[expect(clippy::vec_box, reason = "they come from a page")]
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<Box<PageChunk>>,
 }
 
-impl Piece {
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+impl PageHead {
+    pub(super) fn entries(&self) -> impl Iterator<Item = RunEntry> {
         self.chunks.iter().flat_map(|chunk| chunk.entries())
     }
 }
@@ -104,13 +104,13 @@ impl Page {
     ///
     /// The page is sorted and has no dead entries. The remaining entries stay sorted, so the page accepts no others
     /// until it is [cut](Page::cut).
-    pub(super) fn take_piece(&mut self) -> Piece {
+    pub(super) fn take_piece(&mut self) -> PageHead {
         debug_assert!(self.ascending && self.is_clean());
         let count = if self.len < 2 * PIECE { self.len } else { PIECE };
         self.len -= count;
         self.live -= count;
         self.room = 0;
-        Piece { chunks: self.chunks.drain(..count.div_ceil(CHUNK)).collect() }
+        PageHead { chunks: self.chunks.drain(..count.div_ceil(CHUNK)).collect() }
     }
 
     /// Makes the page accept entries again after a piece was [taken out](Page::take_piece): keeps one piece here, and
@@ -153,7 +153,7 @@ impl Page {
     }
 
     /// Rewrites the page with `entries`, in order.
-    pub(super) fn put_in_order(&mut self, mut entries: impl Iterator<Item = Entry>) {
+    pub(super) fn put_in_order(&mut self, mut entries: impl Iterator<Item = RunEntry>) {
         for chunk in &mut self.chunks {
             for ((due, slot), entry) in chunk.dues.iter_mut().zip(&mut chunk.slots).zip(&mut entries) {
                 (*due, *slot) = (entry.due, entry.slot);
@@ -182,7 +182,7 @@ impl Page {
     pub(super) fn push(&mut self, due: i64, slot: u32) {
         let at = self.len % CHUNK;
         if at == 0 {
-            self.chunks.push(Chunk::new());
+            self.chunks.push(PageChunk::new());
         }
         let chunk = self.chunks.last_mut().expect("there is a chunk for the next entry");
         chunk.dues[at] = due;
@@ -210,7 +210,7 @@ impl Page {
             return;
         }
         meter::touched(2 * self.len);
-        let here = Place::page(number);
+        let here = EntryPosition::page(number);
         // From the last insert to the first: of the entries of one slot, the last one counts, and the earlier ones are
         // dead.
         for slot in self.chunks.iter_mut().rev().flat_map(|chunk| chunk.slots.iter_mut().rev()) {
@@ -218,7 +218,7 @@ impl Page {
                 continue;
             }
             if slots.stands_at(*slot, here) {
-                slots.move_to(*slot, Place::RUN);
+                slots.move_to(*slot, EntryPosition::RUN);
             } else {
                 *slot = DEAD;
             }
@@ -233,16 +233,16 @@ impl Page {
     }
 
     /// All entries in insertion order. These are the live ones if the page [is clean](Page::is_clean).
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = RunEntry> {
         self.chunks.iter().flat_map(|chunk| chunk.entries())
     }
 
     /// The live entries in insertion order. `number` is that of the page.
-    pub(super) fn living<T>(&self, number: u32, slots: &Slots<T>) -> impl Iterator<Item = Entry> {
+    pub(super) fn living<T>(&self, number: u32, slots: &Slots<T>) -> impl Iterator<Item = RunEntry> {
         let mut dead = HashSet::new();
         if !self.is_clean() {
-            let (here, mut met) = (Place::page(number), HashSet::new());
-            let all: Vec<Entry> = self.entries().collect();
+            let (here, mut met) = (EntryPosition::page(number), HashSet::new());
+            let all: Vec<RunEntry> = self.entries().collect();
             let from_the_last = all.iter().enumerate().rev();
             let found = from_the_last
                 .filter(|(_, entry)| !slots.stands_at(entry.slot, here) || !met.insert(entry.slot));
@@ -266,10 +266,10 @@ impl Page {
     }
 
     /// Creates a page of `entries`, which are sorted.
-    pub(super) fn ascending(entries: &[Entry]) -> Page {
+    pub(super) fn ascending(entries: &[RunEntry]) -> Page {
         meter::touched(entries.len());
         let chunks = entries.chunks(CHUNK).map(|part| {
-            let mut chunk = Chunk::new();
+            let mut chunk = PageChunk::new();
             let columns = chunk.dues.iter_mut().zip(&mut chunk.slots);
             for ((due, slot), entry) in columns.zip(part) {
                 (*due, *slot) = (entry.due, entry.slot);
@@ -292,7 +292,7 @@ impl Page {
         meter::touched(dues.len());
         let parts = dues.chunks(CHUNK).zip(slots.chunks(CHUNK));
         let chunks = parts.map(|(dues, slots)| {
-            let mut chunk = Chunk::new();
+            let mut chunk = PageChunk::new();
             chunk.dues[..dues.len()].copy_from_slice(dues);
             chunk.slots[..slots.len()].copy_from_slice(slots);
             chunk
@@ -305,7 +305,7 @@ impl Page {
     /// The allocated bytes, without the page itself.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.chunks.len() * size_of::<Chunk>() + self.chunks.capacity() * size_of::<Box<Chunk>>()
+        self.chunks.len() * size_of::<PageChunk>() + self.chunks.capacity() * size_of::<Box<PageChunk>>()
     }
 
     /// Splits the page in two by instant: the returned page has the later entries, and this one keeps the others.
@@ -441,12 +441,12 @@ mod tests {
     fn dead_entries_are_gone_and_their_room_with_them() {
         const NUMBER: u32 = 3;
         let (mut page, mut slots) = (Page::new(0), Slots::new());
-        let handles: Vec<_> = (0..1_000).map(|n| slots.insert(Place::page(NUMBER), n)).collect();
+        let handles: Vec<_> = (0..1_000).map(|n| slots.insert(EntryPosition::page(NUMBER), n)).collect();
         handles.iter().zip(0..).for_each(|(handle, n)| page.push(n, handle.slot));
         // Of each ten, the first stays, the second is moved to another page, and the others leave.
         for (n, handle) in handles.iter().enumerate().filter(|(n, _)| n % 10 != 0) {
             match n % 10 {
-                1 => slots.move_to(handle.slot, Place::page(NUMBER + 1)),
+                1 => slots.move_to(handle.slot, EntryPosition::page(NUMBER + 1)),
                 _ => drop(slots.take(handle.slot)),
             }
             page.one_has_left();
@@ -456,7 +456,7 @@ mod tests {
             page.one_has_left();
             page.push(due, handle.slot);
         }
-        let again = slots.insert(Place::page(NUMBER), 1_000);
+        let again = slots.insert(EntryPosition::page(NUMBER), 1_000);
         page.push(3_000, again.slot);
         assert!(page.is_sparse() && handles.iter().any(|handle| handle.slot == again.slot));
 
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(living, expected);
         page.purge(NUMBER, &mut slots);
         assert_eq!(dues(&page), expected);
-        assert!(page.entries().all(|entry| slots.stands_at(entry.slot, Place::page(NUMBER))));
+        assert!(page.entries().all(|entry| slots.stands_at(entry.slot, EntryPosition::page(NUMBER))));
         assert_eq!((page.live(), page.chunks.len(), page.is_clean()), (101, 1, true));
     }
 }

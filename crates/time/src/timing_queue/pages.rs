@@ -10,9 +10,9 @@
 use std::mem;
 
 use super::meter;
-use super::page::{PAGE_MAX, Page, Piece, Scratch};
-use super::run::Entry;
-use super::slots::{PAGES, Place, Slots};
+use super::page::{PAGE_MAX, Page, PageHead, Scratch};
+use super::run::RunEntry;
+use super::slots::{EntryPosition, PAGES, Slots};
 use super::sort::Sorter;
 
 /// The maximum number of pages per block.
@@ -30,7 +30,7 @@ struct Block {
 
 /// The position of a page in the order.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
+struct PagePosition {
     block: usize,
     at: usize,
 }
@@ -69,10 +69,10 @@ impl Pages {
 
     /// Inserts sorted entries before all pages.
     #[cold]
-    pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
+    pub(super) fn push_first<T>(&mut self, entries: &[RunEntry], slots: &mut Slots<T>) {
         let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
         let Some(number) = self.first_to_extend(entries.len()) else {
-            self.insert(Spot { block: 0, at: 0 }, Page::ascending(entries), slots);
+            self.insert(PagePosition { block: 0, at: 0 }, Page::ascending(entries), slots);
             return;
         };
         let page = &mut self.all[number as usize];
@@ -89,7 +89,7 @@ impl Pages {
         self.firsts[0] = earliest.due;
         meter::touched(entries.len());
         for entry in entries {
-            slots.move_to(entry.slot, Place::page(number));
+            slots.move_to(entry.slot, EntryPosition::page(number));
             page.push(entry.due, entry.slot);
         }
         behind.iter().for_each(|entry| page.push(entry.due, entry.slot));
@@ -102,7 +102,7 @@ impl Pages {
     }
 
     /// Takes out the earliest entries: a piece of the first page, or all of it if it is not much larger.
-    pub(super) fn take_piece<T>(&mut self, sorter: &mut Sorter, slots: &mut Slots<T>) -> Option<Piece> {
+    pub(super) fn take_piece<T>(&mut self, sorter: &mut Sorter, slots: &mut Slots<T>) -> Option<PageHead> {
         let number = *self.blocks.first()?.pages.first()?;
         let page = &mut self.all[number as usize];
         page.purge(number, slots);
@@ -114,7 +114,7 @@ impl Pages {
                 self.blocks[0].bounds[0] = first;
                 self.firsts[0] = first;
             }
-            None => drop(self.unlink(Spot { block: 0, at: 0 })),
+            None => drop(self.unlink(PagePosition { block: 0, at: 0 })),
         }
         Some(piece)
     }
@@ -194,53 +194,53 @@ impl Pages {
     }
 
     #[inline]
-    fn number(&self, spot: Spot) -> u32 {
+    fn number(&self, spot: PagePosition) -> u32 {
         self.blocks[spot.block].pages[spot.at]
     }
 
     #[inline]
-    fn last_at_or_before(&self, due: i64) -> Spot {
+    fn last_at_or_before(&self, due: i64) -> PagePosition {
         let block = self.firsts.partition_point(|first| *first <= due) - 1;
         let at = self.blocks[block].bounds.partition_point(|bound| *bound <= due) - 1;
-        Spot { block, at }
+        PagePosition { block, at }
     }
 
     /// The position of the page `number`.
     ///
     /// Walks over the later pages with the same bound: some ten thousand if a hundred million entries are of one
     /// instant, and a dozen times while all entries of a page leave.
-    fn spot(&self, number: u32) -> Spot {
+    fn spot(&self, number: u32) -> PagePosition {
         let mut spot = self.last_at_or_before(self.all[number as usize].bound);
         loop {
             let pages = &self.blocks[spot.block].pages;
             meter::touched(spot.at + 1);
             if let Some(at) = pages[..=spot.at].iter().rposition(|other| *other == number) {
-                return Spot { at, ..spot };
+                return PagePosition { at, ..spot };
             }
             let block = spot.block.checked_sub(1).expect("a page stands among those of its bound");
-            spot = Spot { block, at: self.blocks[block].pages.len() - 1 };
+            spot = PagePosition { block, at: self.blocks[block].pages.len() - 1 };
         }
     }
 
-    fn before(&self, spot: Spot) -> Option<Spot> {
+    fn before(&self, spot: PagePosition) -> Option<PagePosition> {
         if spot.at > 0 {
-            return Some(Spot { at: spot.at - 1, ..spot });
+            return Some(PagePosition { at: spot.at - 1, ..spot });
         }
         let block = spot.block.checked_sub(1)?;
-        Some(Spot { block, at: self.blocks[block].pages.len() - 1 })
+        Some(PagePosition { block, at: self.blocks[block].pages.len() - 1 })
     }
 
-    fn after(&self, spot: Spot) -> Option<Spot> {
-        let next = Spot { at: spot.at + 1, ..spot };
+    fn after(&self, spot: PagePosition) -> Option<PagePosition> {
+        let next = PagePosition { at: spot.at + 1, ..spot };
         if next.at < self.blocks[next.block].pages.len() {
             return Some(next);
         }
-        (next.block + 1 < self.blocks.len()).then_some(Spot { block: next.block + 1, at: 0 })
+        (next.block + 1 < self.blocks.len()).then_some(PagePosition { block: next.block + 1, at: 0 })
     }
 
     /// Makes room in or beside the full page at `spot`. Returns the page for an entry of `due`.
     #[cold]
-    fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
+    fn make_room<T>(&mut self, spot: PagePosition, due: i64, slots: &mut Slots<T>) -> u32 {
         let number = self.number(spot);
         let page = &mut self.all[number as usize];
         if page.is_served() && page.has_room_behind(due) {
@@ -252,14 +252,14 @@ impl Pages {
             // entry in it would open one more page. The dead entries stay, as they are few: with an item that is moved
             // again and again, they would otherwise be purged each time.
             let page = Page::new(page.bound_behind(due));
-            return self.insert(Spot { at: spot.at + 1, ..spot }, page, slots);
+            return self.insert(PagePosition { at: spot.at + 1, ..spot }, page, slots);
         }
         page.purge(number, slots);
         if page.is_served() {
             // The remaining entries are sorted, and others would break the order. Small pages are cheap to sort again.
             for piece in page.cut() {
                 let spot = self.spot(number);
-                self.insert(Spot { at: spot.at + 1, ..spot }, piece, slots);
+                self.insert(PagePosition { at: spot.at + 1, ..spot }, piece, slots);
             }
             return self.with_room_for(due, slots);
         }
@@ -280,7 +280,7 @@ impl Pages {
         while let Some(number) = parts.pop() {
             let later = self.all[number as usize].split(&mut self.scratch);
             let spot = self.spot(number);
-            let later = self.insert(Spot { at: spot.at + 1, ..spot }, later, slots);
+            let later = self.insert(PagePosition { at: spot.at + 1, ..spot }, later, slots);
             let parted = [number, later].into_iter();
             parts.extend(parted.filter(|number| self.all[*number as usize].live() > NEARLY_FULL));
         }
@@ -291,7 +291,7 @@ impl Pages {
         let page = &self.all[number as usize];
         meter::touched(page.live());
         for entry in page.entries() {
-            slots.move_to(entry.slot, Place::page(number));
+            slots.move_to(entry.slot, EntryPosition::page(number));
         }
     }
 
@@ -305,7 +305,7 @@ impl Pages {
         }
     }
 
-    fn merge<T>(&mut self, earlier: Spot, later: Spot, slots: &mut Slots<T>) -> bool {
+    fn merge<T>(&mut self, earlier: PagePosition, later: PagePosition, slots: &mut Slots<T>) -> bool {
         let number = self.number(earlier);
         let both = [number, self.number(later)].map(|number| self.all[number as usize].live());
         if both[0] + both[1] > PAGE_MAX / 8 {
@@ -319,14 +319,14 @@ impl Pages {
         page.purge(number, slots);
         page.open();
         for entry in later.entries() {
-            slots.move_to(entry.slot, Place::page(number));
+            slots.move_to(entry.slot, EntryPosition::page(number));
             page.push(entry.due, entry.slot);
         }
         true
     }
 
     /// Gives `page` a number and a position, and updates the slots of its entries.
-    fn insert<T>(&mut self, spot: Spot, page: Page, slots: &mut Slots<T>) -> u32 {
+    fn insert<T>(&mut self, spot: PagePosition, page: Page, slots: &mut Slots<T>) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.all.push(Page::new(0));
             let number = u32::try_from(self.all.len() - 1).ok().filter(|number| *number < PAGES);
@@ -354,7 +354,7 @@ impl Pages {
     }
 
     /// Removes a page from the order and frees its number.
-    fn unlink(&mut self, spot: Spot) -> Page {
+    fn unlink(&mut self, spot: PagePosition) -> Page {
         let blocks_after = self.blocks.len() - spot.block;
         let block = &mut self.blocks[spot.block];
         meter::touched(block.pages.len() - spot.at);

@@ -7,7 +7,7 @@ use super::page::PIECE;
 
 /// An instant and the slot of the item that is due then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct RunEntry {
     pub(super) due: i64,
     pub(super) slot: u32,
 }
@@ -20,15 +20,15 @@ const GROWTH: usize = PIECE / 2;
 
 /// Entries in (due, sequence) order. A ring buffer, since entries come and go at both ends.
 #[derive(Debug, Default)]
-pub(super) struct Run {
-    entries: VecDeque<Entry>,
+pub(super) struct SortedRun {
+    entries: VecDeque<RunEntry>,
     /// The number of entries that the run was last filled with.
     filled: usize,
 }
 
-impl Run {
+impl SortedRun {
     #[inline]
-    pub(super) fn first(&self) -> Option<Entry> {
+    pub(super) fn first(&self) -> Option<RunEntry> {
         self.entries.front().copied()
     }
 
@@ -51,16 +51,16 @@ impl Run {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<RunEntry> {
         self.entries.pop_front()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = RunEntry> {
         self.entries.iter().copied()
     }
 
     /// Inserts `entry` behind all entries of its instant.
-    pub(super) fn insert(&mut self, entry: Entry) {
+    pub(super) fn insert(&mut self, entry: RunEntry) {
         if self.entries.back().is_none_or(|last| last.due <= entry.due) {
             self.entries.push_back(entry);
         } else if self.entries.front().is_some_and(|first| entry.due < first.due) {
@@ -84,13 +84,13 @@ impl Run {
     }
 
     /// Fills an empty run with `entries`, which are sorted.
-    pub(super) fn fill(&mut self, entries: impl Iterator<Item = Entry>) {
+    pub(super) fn fill(&mut self, entries: impl Iterator<Item = RunEntry>) {
         self.entries.extend(entries);
         self.filled = self.entries.len();
     }
 
     /// Takes out the later half.
-    pub(super) fn split(&mut self) -> Vec<Entry> {
+    pub(super) fn split(&mut self) -> Vec<RunEntry> {
         self.filled = 0;
         meter::touched(self.entries.len() / 2);
         self.entries.drain(self.entries.len() / 2..).collect()
@@ -99,7 +99,7 @@ impl Run {
     /// The allocated bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<RunEntry>()
     }
 
     pub(super) fn clear(&mut self) {

@@ -46,26 +46,26 @@ enum From {
 
 /// Instants that rise or fall by a step from each group of equal ones to the next.
 #[derive(Clone, Copy, Debug)]
-struct Walk {
+struct InstantPattern {
     from: From,
     step: i64,
     group: usize,
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+enum SearchPhase {
     Insert {
         count: usize,
-        walk: Walk,
+        walk: InstantPattern,
     },
     /// Inserts until the page of the last entry is full: the next entry of that page changes the structure's shape.
     Fill {
-        walk: Walk,
+        walk: InstantPattern,
     },
     /// Inserts from two walks in turn.
     Weave {
         count: usize,
-        walks: [Walk; 2],
+        walks: [InstantPattern; 2],
     },
     Pop {
         count: usize,
@@ -73,7 +73,7 @@ enum Phase {
     /// Pops one item and inserts one.
     Turn {
         count: usize,
-        walk: Walk,
+        walk: InstantPattern,
     },
     /// Cancels every n-th of the handles, the last ones first.
     Cancel {
@@ -84,17 +84,17 @@ enum Phase {
     Reschedule {
         count: usize,
         every: usize,
-        walk: Walk,
+        walk: InstantPattern,
     },
     /// Inserts two items and cancels one.
     Fickle {
         count: usize,
-        walk: Walk,
+        walk: InstantPattern,
     },
     /// Repeats the same few calls; none of the items that they insert stays.
     Fidget {
         from: From,
-        calls: Vec<Call>,
+        calls: Vec<PhaseCall>,
         times: usize,
     },
 }
@@ -103,15 +103,15 @@ enum Phase {
 ///
 /// Instants count from the beginning of the phase.
 #[derive(Clone, Copy, Debug)]
-enum Call {
+enum PhaseCall {
     Insert(i64),
     Move(i64),
     Cancel,
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = PhaseCall> {
     let due = || prop_oneof![0..4_i64, -300..300_i64];
-    prop_oneof![3 => due().prop_map(Call::Insert), 2 => due().prop_map(Call::Move), 2 => Just(Call::Cancel)]
+    prop_oneof![3 => due().prop_map(PhaseCall::Insert), 2 => due().prop_map(PhaseCall::Move), 2 => Just(PhaseCall::Cancel)]
 }
 
 fn count() -> impl Strategy<Value = usize> {
@@ -140,34 +140,34 @@ fn from() -> impl Strategy<Value = From> {
     ]
 }
 
-fn walk() -> impl Strategy<Value = Walk> {
+fn walk() -> impl Strategy<Value = InstantPattern> {
     let step =
         prop_oneof![4 => Just(0), 3 => Just(1), 3 => Just(-1), 1 => -1_000..1_000_i64, 1 => Just(7_919)];
     let group = prop_oneof![4 => Just(1), 1 => 2..10_usize, 1 => 50..300_usize];
-    (from(), step, group).prop_map(|(from, step, group)| Walk { from, step, group })
+    (from(), step, group).prop_map(|(from, step, group)| InstantPattern { from, step, group })
 }
 
-fn phase() -> impl Strategy<Value = Phase> {
+fn phase() -> impl Strategy<Value = SearchPhase> {
     let every = || prop_oneof![1..4_usize, 1..300_usize];
     prop_oneof![
-        6 => (count(), walk()).prop_map(|(count, walk)| Phase::Insert { count, walk }),
-        2 => walk().prop_map(|walk| Phase::Fill { walk }),
-        2 => (count(), [walk(), walk()]).prop_map(|(count, walks)| Phase::Weave { count, walks }),
-        1 => count().prop_map(|count| Phase::Pop { count }),
-        1 => (count(), walk()).prop_map(|(count, walk)| Phase::Turn { count, walk }),
-        1 => (count(), every()).prop_map(|(count, every)| Phase::Cancel { count, every }),
-        1 => (count(), every(), walk()).prop_map(|(count, every, walk)| Phase::Reschedule { count, every, walk }),
-        1 => (count(), walk()).prop_map(|(count, walk)| Phase::Fickle { count, walk }),
+        6 => (count(), walk()).prop_map(|(count, walk)| SearchPhase::Insert { count, walk }),
+        2 => walk().prop_map(|walk| SearchPhase::Fill { walk }),
+        2 => (count(), [walk(), walk()]).prop_map(|(count, walks)| SearchPhase::Weave { count, walks }),
+        1 => count().prop_map(|count| SearchPhase::Pop { count }),
+        1 => (count(), walk()).prop_map(|(count, walk)| SearchPhase::Turn { count, walk }),
+        1 => (count(), every()).prop_map(|(count, every)| SearchPhase::Cancel { count, every }),
+        1 => (count(), every(), walk()).prop_map(|(count, every, walk)| SearchPhase::Reschedule { count, every, walk }),
+        1 => (count(), walk()).prop_map(|(count, walk)| SearchPhase::Fickle { count, walk }),
         1 => (from(), prop::collection::vec(call(), 1..5), 1_000..3_000_usize)
-            .prop_map(|(from, calls, times)| Phase::Fidget { from, calls, times }),
+            .prop_map(|(from, calls, times)| SearchPhase::Fidget { from, calls, times }),
     ]
 }
 
 /// Several rounds of a few phases, so that small costs per phase add up.
 #[derive(Clone, Debug)]
 struct Program {
-    once: Vec<Phase>,
-    again: Vec<Phase>,
+    once: Vec<SearchPhase>,
+    again: Vec<SearchPhase>,
     rounds: usize,
 }
 
@@ -218,7 +218,7 @@ impl Charged {
         start
     }
 
-    fn dues(&mut self, walk: Walk) -> impl FnMut(&mut Charged) -> i64 + use<> {
+    fn dues(&mut self, walk: InstantPattern) -> impl FnMut(&mut Charged) -> i64 + use<> {
         let start = self.start(walk.from);
         let mut n = 0;
         move |charged| {
@@ -234,16 +234,16 @@ impl Charged {
         self.handles.push(handle);
     }
 
-    fn run(&mut self, phase: &Phase) {
+    fn run(&mut self, phase: &SearchPhase) {
         match *phase {
-            Phase::Insert { count, walk } => {
+            SearchPhase::Insert { count, walk } => {
                 let mut dues = self.dues(walk);
                 for _ in 0..count {
                     let due = dues(self);
                     self.insert(due);
                 }
             }
-            Phase::Fill { walk } => {
+            SearchPhase::Fill { walk } => {
                 let mut dues = self.dues(walk);
                 for _ in 0..2 * PAGE_MAX {
                     let due = dues(self);
@@ -253,17 +253,17 @@ impl Charged {
                     }
                 }
             }
-            Phase::Weave { count, walks } => {
+            SearchPhase::Weave { count, walks } => {
                 let mut dues = walks.map(|walk| self.dues(walk));
                 for n in 0..count {
                     let due = dues[n % 2](self);
                     self.insert(due);
                 }
             }
-            Phase::Pop { count } => (0..count).for_each(|_| {
+            SearchPhase::Pop { count } => (0..count).for_each(|_| {
                 self.call(TimingQueue::pop);
             }),
-            Phase::Turn { count, walk } => {
+            SearchPhase::Turn { count, walk } => {
                 let mut dues = self.dues(walk);
                 for _ in 0..count {
                     self.call(TimingQueue::pop);
@@ -271,19 +271,19 @@ impl Charged {
                     self.insert(due);
                 }
             }
-            Phase::Cancel { count, every } => {
+            SearchPhase::Cancel { count, every } => {
                 for handle in self.some_handles(count, every) {
                     self.call(|queue| queue.cancel(handle));
                 }
             }
-            Phase::Reschedule { count, every, walk } => {
+            SearchPhase::Reschedule { count, every, walk } => {
                 let mut dues = self.dues(walk);
                 for handle in self.some_handles(count, every) {
                     let due = dues(self);
                     self.call(|queue| queue.reschedule(handle, due));
                 }
             }
-            Phase::Fickle { count, walk } => {
+            SearchPhase::Fickle { count, walk } => {
                 let mut dues = self.dues(walk);
                 for n in 0..count {
                     let due = dues(self);
@@ -294,7 +294,7 @@ impl Charged {
                     }
                 }
             }
-            Phase::Fidget { from, ref calls, times } => {
+            SearchPhase::Fidget { from, ref calls, times } => {
                 let start = self.start(from);
                 for _ in 0..times {
                     self.fidget(start, calls);
@@ -303,19 +303,19 @@ impl Charged {
         }
     }
 
-    fn fidget(&mut self, start: i64, calls: &[Call]) {
+    fn fidget(&mut self, start: i64, calls: &[PhaseCall]) {
         let mut own = Vec::new();
         for call in calls {
             match (*call, own.last().or(self.handles.last()).copied()) {
-                (Call::Insert(off), _) => own.push(self.call(|queue| queue.insert(start + off, 0))),
-                (Call::Move(off), Some(handle)) => {
+                (PhaseCall::Insert(off), _) => own.push(self.call(|queue| queue.insert(start + off, 0))),
+                (PhaseCall::Move(off), Some(handle)) => {
                     self.call(|queue| queue.reschedule(handle, start + off));
                 }
-                (Call::Cancel, Some(handle)) => {
+                (PhaseCall::Cancel, Some(handle)) => {
                     own.pop();
                     self.call(|queue| queue.cancel(handle));
                 }
-                (Call::Move(_) | Call::Cancel, None) => {}
+                (PhaseCall::Move(_) | PhaseCall::Cancel, None) => {}
             }
         }
         for handle in own {
@@ -343,9 +343,12 @@ fn charge(program: &Program) -> Result<(), TestCaseError> {
     let rounds = std::iter::repeat_n(&program.again, program.rounds).flatten();
     let (mut only_inserts, mut only_pops) = (true, true);
     for (at, phase) in program.once.iter().chain(rounds).enumerate() {
-        let inserts = matches!(phase, Phase::Insert { .. } | Phase::Fill { .. } | Phase::Weave { .. });
+        let inserts = matches!(
+            phase,
+            SearchPhase::Insert { .. } | SearchPhase::Fill { .. } | SearchPhase::Weave { .. }
+        );
         only_inserts &= inserts;
-        only_pops &= inserts || matches!(phase, Phase::Pop { .. } | Phase::Turn { .. });
+        only_pops &= inserts || matches!(phase, SearchPhase::Pop { .. } | SearchPhase::Turn { .. });
         charged.run(phase);
         let mean = charged.touched / charged.calls.max(OVER);
         let allowed = if only_inserts { MEAN_OF_INSERTS } else { MEAN };

@@ -21,17 +21,17 @@ pub struct Handle {
 /// Any other entry under that slot is dead: a page keeps the entries of items that have left or were moved until it is
 /// purged. A slot may return to a page where it stood before. Then the last of its entries there is the live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(NonZeroU32);
+pub(super) struct EntryPosition(NonZeroU32);
 
-impl Place {
+impl EntryPosition {
     /// In the run at the head of the queue.
-    pub(super) const RUN: Place = Place(NonZeroU32::MIN);
+    pub(super) const RUN: EntryPosition = EntryPosition(NonZeroU32::MIN);
 
     /// In the page of this number, which is below [`PAGES`].
     #[inline]
-    pub(super) fn page(number: u32) -> Place {
+    pub(super) fn page(number: u32) -> EntryPosition {
         debug_assert!(number < PAGES);
-        Place(NonZeroU32::MIN.saturating_add(number + 1))
+        EntryPosition(NonZeroU32::MIN.saturating_add(number + 1))
     }
 
     /// The number of the page, if it is in one.
@@ -47,7 +47,7 @@ pub(super) const PAGES: u32 = u32::MAX - 2;
 /// The place cannot be zero, which leaves a niche to tell the variants apart: the bookkeeping of a slot takes 8 bytes.
 #[derive(Debug)]
 enum Slot<T> {
-    Taken { generation: u32, place: Place, item: T },
+    Taken { generation: u32, place: EntryPosition, item: T },
     Free { generation: u32 },
 }
 
@@ -82,7 +82,7 @@ impl<T> Slots<T> {
 
     /// Stores `item` in a free slot.
     #[inline]
-    pub(super) fn insert(&mut self, place: Place, item: T) -> Handle {
+    pub(super) fn insert(&mut self, place: EntryPosition, item: T) -> Handle {
         let handle = self.reserve();
         self.fill(handle, place, item);
         handle
@@ -106,7 +106,7 @@ impl<T> Slots<T> {
 
     /// Stores `item` in a slot that was reserved.
     #[inline]
-    pub(super) fn fill(&mut self, handle: Handle, place: Place, item: T) {
+    pub(super) fn fill(&mut self, handle: Handle, place: EntryPosition, item: T) {
         self.taken += 1;
         let slot = self.slot_mut(handle.slot);
         debug_assert!(matches!(slot, Slot::Free { generation } if *generation == handle.generation));
@@ -154,7 +154,7 @@ impl<T> Slots<T> {
     }
 
     /// The slot of `handle`, with the place of its entry. `None` if its item has left.
-    pub(super) fn find(&self, handle: Handle) -> Option<(u32, Place)> {
+    pub(super) fn find(&self, handle: Handle) -> Option<(u32, EntryPosition)> {
         match self.chunks.get(handle.slot as usize / CHUNK)?.get(handle.slot as usize % CHUNK)? {
             Slot::Taken { generation, place, .. } if *generation == handle.generation => {
                 Some((handle.slot, *place))
@@ -179,7 +179,7 @@ impl<T> Slots<T> {
 
     /// Whether the entry of `slot` stands at `at`.
     #[inline]
-    pub(super) fn stands_at(&self, slot: u32, at: Place) -> bool {
+    pub(super) fn stands_at(&self, slot: u32, at: EntryPosition) -> bool {
         matches!(&self.chunks[slot as usize / CHUNK][slot as usize % CHUNK], Slot::Taken { place, .. } if *place == at)
     }
 
@@ -216,7 +216,7 @@ impl<T> Slots<T> {
     }
 
     /// Records that the entry of `slot` now stands at `at`.
-    pub(super) fn move_to(&mut self, slot: u32, at: Place) {
+    pub(super) fn move_to(&mut self, slot: u32, at: EntryPosition) {
         match self.slot_mut(slot) {
             Slot::Taken { place, .. } => *place = at,
             Slot::Free { .. } => unreachable!("the order holds taken slots"),
@@ -245,15 +245,15 @@ mod tests {
     #[test]
     fn a_slot_whose_generations_are_spent_is_not_used_again() {
         let mut slots = Slots::new();
-        let Handle { slot, .. } = slots.insert(Place::RUN, 'a');
+        let Handle { slot, .. } = slots.insert(EntryPosition::RUN, 'a');
         slots.take(slot);
         let Slot::Free { generation } = slots.slot_mut(slot) else { panic!("it was freed") };
         *generation = u32::MAX;
-        let last = slots.insert(Place::RUN, 'b');
+        let last = slots.insert(EntryPosition::RUN, 'b');
         assert_eq!((last.slot, last.generation), (slot, u32::MAX));
         assert_eq!(slots.take(slot), 'b');
         assert_eq!(slots.find(last), None);
-        let other = slots.insert(Place::RUN, 'c');
+        let other = slots.insert(EntryPosition::RUN, 'c');
         assert_ne!(other.slot, slot);
         assert_eq!(
             slots.find(Handle { slot, generation: 0 }),
@@ -267,6 +267,6 @@ mod tests {
         assert_eq!(size_of::<Slot<u32>>(), 12);
         assert_eq!(size_of::<Slot<u64>>(), 16);
         assert_eq!(size_of::<Slot<[u64; 4]>>(), 40);
-        assert_eq!(size_of::<Option<Place>>(), 4);
+        assert_eq!(size_of::<Option<EntryPosition>>(), 4);
     }
 }

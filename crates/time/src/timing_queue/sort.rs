@@ -8,7 +8,7 @@
 
 use super::meter;
 use super::page::{PIECE, Page};
-use super::run::Entry;
+use super::run::RunEntry;
 
 /// Below this number the standard library's sort is faster.
 const FEW: usize = 64;
@@ -37,7 +37,7 @@ impl Sorter {
         let position_bits = usize::BITS - page.live().leading_zeros();
         let due_bits = u64::BITS - span.leading_zeros();
         if due_bits + position_bits > u64::BITS {
-            let mut entries: Vec<Entry> = page.entries().collect();
+            let mut entries: Vec<RunEntry> = page.entries().collect();
             entries.sort_by_key(|entry| entry.due);
             page.put_in_order(entries.into_iter());
             return;
@@ -52,7 +52,7 @@ impl Sorter {
         }
         sort_keys(keys, spare, position_bits, due_bits);
         let position = (1_u64 << position_bits) - 1;
-        page.put_in_order(keys.iter().map(|key| Entry {
+        page.put_in_order(keys.iter().map(|key| RunEntry {
             due: bound.wrapping_add_unsigned(key >> position_bits),
             slot: slots[(key & position) as usize],
         }));
@@ -62,7 +62,7 @@ impl Sorter {
 /// Returns the entries, which come in insertion order, in (due, sequence) order and without those before `from`.
 ///
 /// The first few are sorted before the others, which are often not asked for.
-pub(super) fn in_order(entries: impl Iterator<Item = Entry>, from: i64) -> impl Iterator<Item = Entry> {
+pub(super) fn in_order(entries: impl Iterator<Item = RunEntry>, from: i64) -> impl Iterator<Item = RunEntry> {
     let entries = entries.filter(|entry| entry.due >= from).zip(0_u32..);
     let mut first: Vec<(i64, u32, u32)> = entries.map(|(entry, at)| (entry.due, at, entry.slot)).collect();
     let mut later = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn in_order(entries: impl Iterator<Item = Entry>, from: i64) -> impl 
         later.sort_unstable();
         later
     });
-    first.into_iter().chain(later.flatten()).map(|(due, _, slot)| Entry { due, slot })
+    first.into_iter().chain(later.flatten()).map(|(due, _, slot)| RunEntry { due, slot })
 }
 
 /// Sorts numbers of which `bits` bits from bit `low` on are significant; the bits below `low` rise from one number to

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::bar::Bar;
 use super::{Context, Outcome, bytes, check, lies_in, looked_at, seed};
-use crate::command::serve::control::{self, Request};
+use crate::command::serve::control::{self, ControlRequest};
 use crate::exit::{Exit, Failure};
 use crate::human::STRONG;
 
@@ -42,13 +42,13 @@ pub(crate) struct Backup {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct BackupJson<'a> {
     online: bool,
     linked: u64,
     copied: u64,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    check: Option<check::Shown<'a>>,
+    check: Option<check::CheckJson<'a>>,
 }
 
 impl Backup {
@@ -63,7 +63,8 @@ impl Backup {
         };
         let BackupReport { linked, copied, bytes } = report;
         let is_sound = checked.as_ref().is_none_or(|report| report.is_sound());
-        let shown = Shown { online, linked, copied, bytes, check: checked.as_ref().map(check::Shown::from) };
+        let shown =
+            BackupJson { online, linked, copied, bytes, check: checked.as_ref().map(check::CheckJson::from) };
         context.output.show(&shown, |out| {
             let how = if online { "by its server" } else { "while nobody had it open" };
             let dest = self.dest.display();
@@ -88,7 +89,7 @@ impl Backup {
             Ok(report) => Ok((false, report)),
             Err(OpenError::Locked { .. }) => {
                 let to = absolute(&self.dest);
-                let request = Request::Backup { to, copies: self.copy };
+                let request = ControlRequest::Backup { to, copies: self.copy };
                 Ok((true, control::ask(&self.dir, &request)?))
             }
             Err(error) => Err(error.into()),

@@ -28,7 +28,7 @@ pub(crate) struct Check {
 
 /// A report as JSON.
 #[derive(Serialize)]
-pub(super) struct Shown<'a> {
+pub(super) struct CheckJson<'a> {
     sound: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<u64>,
@@ -45,14 +45,14 @@ pub(super) struct Shown<'a> {
     leftovers: &'a [String],
 }
 
-impl<'a> From<&'a CheckReport> for Shown<'a> {
-    fn from(report: &'a CheckReport) -> Shown<'a> {
+impl<'a> From<&'a CheckReport> for CheckJson<'a> {
+    fn from(report: &'a CheckReport) -> CheckJson<'a> {
         let flaws = report.flaws.iter().map(|flaw| ShownFlaw {
             file: &flaw.file,
             offset: flaw.offset,
             reason: &flaw.reason,
         });
-        Shown {
+        CheckJson {
             sound: report.is_sound(),
             messages: report.messages,
             files: report.files,
@@ -73,7 +73,7 @@ impl<'a> From<&'a CheckReport> for Shown<'a> {
 impl Check {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let report = checked(context, &self.dir.dir)?;
-        context.output.show(&Shown::from(&report), |out| write(out, &report))?;
+        context.output.show(&CheckJson::from(&report), |out| write(out, &report))?;
         Ok(if report.is_sound() { Exit::Ok } else { Exit::Refused })
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn write(out: &mut dyn Write, report: &CheckReport) -> io::Result<()>
     if let Some(messages) = report.messages {
         write!(out, "  {STRONG}{messages}{STRONG:#} messages")?;
     }
-    writeln!(out, "  {files} files, {bytes} bytes: {batches} batches, {entries} entries in due files")?;
+    writeln!(out, "  {files} files, {bytes} bytes: {batches} batches, {entries} entries in tables")?;
     if !report.is_sound() {
         writeln!(
             out,

@@ -34,7 +34,7 @@ pub(crate) struct Repair {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct RepairJson<'a> {
     messages: u64,
     sound: bool,
     entries: u64,
@@ -48,7 +48,7 @@ struct Shown<'a> {
     without_manifest: bool,
     cuts: Vec<ShownCut<'a>>,
     incarnation: u32,
-    check: check::Shown<'a>,
+    check: check::CheckJson<'a>,
 }
 
 #[derive(Serialize)]
@@ -83,7 +83,7 @@ impl Repair {
         let now = SystemClock::new().now();
         let report = offline::repair(&disk, dir, &new_disk, new_dir, now, seed()?)?;
         drop(bar);
-        let shown = Shown {
+        let shown = RepairJson {
             messages: report.messages,
             sound: report.check.is_sound(),
             entries: report.entries,
@@ -97,7 +97,7 @@ impl Repair {
             without_manifest: report.without_manifest,
             cuts: report.cuts.iter().map(ShownCut::from).collect(),
             incarnation: report.incarnation,
-            check: check::Shown::from(&report.check),
+            check: check::CheckJson::from(&report.check),
         };
         context.output.show(&shown, |out| write(out, &report, new_dir))?;
         let is_whole = report.lost.is_empty() && report.check.is_sound();
@@ -118,11 +118,11 @@ fn write(out: &mut dyn Write, report: &RepairReport, new_dir: &Path) -> io::Resu
     if report.without_manifest {
         writeln!(
             out,
-            "{WAITING}what was settled in due files is not known without the manifest, and comes again{WAITING:#}"
+            "{WAITING}what was settled in tables is not known without the manifest, and comes again{WAITING:#}"
         )?;
     }
     let notes = [
-        (report.found, "of the messages that due files have lost were found in the journal, and are saved"),
+        (report.found, "of the messages that tables have lost were found in the journal, and are saved"),
         (report.idle_records, "records are about messages that are not there any more"),
         (report.idle_sweeps, "purges and the like were left out: what they removed may be there again"),
         (report.keyless.len() as u64, "messages lost their key, which has a new owner"),

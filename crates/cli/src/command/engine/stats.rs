@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use dwell_engine::offline::{self, DirectoryStats, DueFileStats};
+use dwell_engine::offline::{self, DirectoryStats, TableStats};
 use dwell_time::{Clock as _, SystemClock};
 use serde::Serialize;
 
@@ -13,56 +13,56 @@ use crate::exit::Exit;
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pairs};
 use crate::table::{self, Cell};
 
-/// Show its contents: by kind of file, by queue, by due file
+/// Show its contents: by kind of file, by queue, by table
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell engine stats dwell-data
-  dwell engine stats dwell-data --files        each due file, too
+  dwell engine stats dwell-data --files        each table, too
 
 States are those that an opening now would find. Nothing is changed.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     dir: DirArgs,
-    /// Show each due file
+    /// Show each table
     #[arg(long)]
     files: bool,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct StatsJson {
     messages: u64,
-    in_due_files: u64,
+    in_tables: u64,
     opened: u32,
     made: String,
     was_closed: bool,
     journal_start: u64,
-    kinds: Vec<Kind>,
-    queues: Vec<Queue>,
-    due_files: Vec<DueFile>,
+    kinds: Vec<KindJson>,
+    queues: Vec<QueueJson>,
+    tables: Vec<TableRow>,
 }
 
 #[derive(Serialize)]
-struct Kind {
+struct KindJson {
     kind: &'static str,
     files: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Queue {
+struct QueueJson {
     queue: String,
     scheduled: u64,
     ready: u64,
     leased: u64,
     dead: u64,
-    due_files: u64,
-    due_files_live: u64,
-    due_files_settled: u64,
-    due_files_body_bytes: u64,
+    tables: u64,
+    tables_live: u64,
+    tables_settled: u64,
+    tables_body_bytes: u64,
 }
 
 #[derive(Serialize)]
-struct DueFile {
+struct TableRow {
     file: String,
     bytes: u64,
     entries: u32,
@@ -87,7 +87,7 @@ impl Stats {
         let rows = [
             (
                 "messages",
-                format!("{STRONG}{}{STRONG:#}, {} of them in due files alone", stats.messages, stats.cold),
+                format!("{STRONG}{}{STRONG:#}, {} of them in tables alone", stats.messages, stats.cold),
             ),
             ("made", instant(stats.made)),
             ("opened", format!("{} times, closed {closed}", stats.incarnation)),
@@ -122,16 +122,16 @@ impl Stats {
                     ]
                 })
                 .collect();
-            let heading = ["queue", "scheduled", "ready", "leased", "dead", "due files", "live", "settled"];
+            let heading = ["queue", "scheduled", "ready", "leased", "dead", "tables", "live", "settled"];
             table::write(out, &heading, &queues)?;
         }
-        if self.files && !stats.due_files.is_empty() {
+        if self.files && !stats.tables.is_empty() {
             writeln!(out)?;
             let files: Vec<Vec<Cell>> = stats
-                .due_files
+                .tables
                 .iter()
                 .map(|file| {
-                    let DueFileStats { file, bytes, entries, live, earliest, latest } = file;
+                    let TableStats { file, bytes, entries, live, earliest, latest } = file;
                     vec![
                         Cell::text(file, NAME),
                         Cell::count(*bytes, PLAIN),
@@ -142,30 +142,27 @@ impl Stats {
                     ]
                 })
                 .collect();
-            table::write(
-                out,
-                &["due file", "bytes", "entries", "live", "earliest due", "latest due"],
-                &files,
-            )?;
+            table::write(out, &["table", "bytes", "entries", "live", "earliest due", "latest due"], &files)?;
         }
         Ok(())
     }
 }
 
-fn shown(stats: &DirectoryStats) -> Shown {
-    let kinds = stats.kinds.iter().map(|(kind, size)| Kind { kind, files: size.files, bytes: size.bytes });
-    let queues = stats.queues.iter().map(|(queue, files)| Queue {
+fn shown(stats: &DirectoryStats) -> StatsJson {
+    let kinds =
+        stats.kinds.iter().map(|(kind, size)| KindJson { kind, files: size.files, bytes: size.bytes });
+    let queues = stats.queues.iter().map(|(queue, files)| QueueJson {
         queue: queue.name.to_string(),
         scheduled: queue.counts.scheduled,
         ready: queue.counts.ready,
         leased: queue.counts.leased,
         dead: queue.counts.dead,
-        due_files: files.files,
-        due_files_live: files.live,
-        due_files_settled: files.settled,
-        due_files_body_bytes: files.body_bytes,
+        tables: files.files,
+        tables_live: files.live,
+        tables_settled: files.settled,
+        tables_body_bytes: files.body_bytes,
     });
-    let due_files = stats.due_files.iter().map(|file| DueFile {
+    let tables = stats.tables.iter().map(|file| TableRow {
         file: file.file.clone(),
         bytes: file.bytes,
         entries: file.entries,
@@ -173,15 +170,15 @@ fn shown(stats: &DirectoryStats) -> Shown {
         earliest: file.earliest.to_string(),
         latest: file.latest.to_string(),
     });
-    Shown {
+    StatsJson {
         messages: stats.messages,
-        in_due_files: stats.cold,
+        in_tables: stats.cold,
         opened: stats.incarnation,
         made: stats.made.to_string(),
         was_closed: stats.was_closed,
         journal_start: stats.start,
         kinds: kinds.collect(),
         queues: queues.collect(),
-        due_files: due_files.collect(),
+        tables: tables.collect(),
     }
 }

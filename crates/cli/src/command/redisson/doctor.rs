@@ -39,15 +39,15 @@ pub(crate) struct Examine {
 
 /// The content of a report, and the planned repairs.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct DoctorJson<'a> {
     #[serde(flatten)]
     report: &'a Report,
     healthy: bool,
-    plan: Vec<Step>,
+    plan: Vec<DoctorStep>,
 }
 
 #[derive(Serialize)]
-struct Step {
+struct DoctorStep {
     kind: &'static str,
     count: usize,
     fix: &'static str,
@@ -107,12 +107,12 @@ impl Examine {
 }
 
 fn show(context: &Context, report: &Report) -> Result<(), Failure> {
-    let plan = report.plan().map(|(finding, fix)| Step {
+    let plan = report.plan().map(|(finding, fix)| DoctorStep {
         kind: finding.kind.as_str(),
         count: finding.count,
         fix: fix.plan(),
     });
-    let shown = Shown { report, healthy: report.is_healthy(), plan: plan.collect() };
+    let shown = DoctorJson { report, healthy: report.is_healthy(), plan: plan.collect() };
     context.output.show(&shown, |out| {
         writeln!(out, "{STRONG}{}{STRONG:#}", report.queue)?;
         let mut rows = vec![

@@ -46,7 +46,7 @@ pub(crate) struct Move {
 
 /// A line of output.
 #[derive(Serialize)]
-struct Told<'a> {
+struct MoverLine<'a> {
     event: &'static str,
     queue: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,8 +159,8 @@ impl Movers {
     }
 }
 
-fn told<'a>(queue: &'a str, event: &'static str) -> Told<'a> {
-    Told {
+fn told<'a>(queue: &'a str, event: &'static str) -> MoverLine<'a> {
+    MoverLine {
         event,
         queue,
         moved: None,
@@ -179,7 +179,7 @@ fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
         Event::Moved(_) => (told(queue, "moved"), GOOD),
         Event::Mended(_) => (told(queue, "mended"), WAITING),
         Event::Reaped(_) => (told(queue, "reaped"), WAITING),
-        Event::Trouble(_) => (told(queue, "trouble"), BAD),
+        Event::Failure(_) => (told(queue, "trouble"), BAD),
         _ => return Ok(()),
     };
     match event {
@@ -193,14 +193,14 @@ fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
             line.rounded = Some(mended.rounded).filter(|count| *count > 0);
         }
         Event::Reaped(count) => line.reaped = Some(count),
-        Event::Trouble(error) => line.error = Some(error.into()),
+        Event::Failure(error) => line.error = Some(error.into()),
         _ => {}
     }
     output.show(&line, |out| writeln!(out, "{STRONG}{queue}{STRONG:#}  {style}{}{style:#}", words(&line)))
 }
 
 /// A line for people.
-fn words(told: &Told<'_>) -> String {
+fn words(told: &MoverLine<'_>) -> String {
     let counts = [
         (told.moved, "moved"),
         (told.set_aside, "set aside"),

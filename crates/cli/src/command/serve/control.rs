@@ -32,7 +32,7 @@ const PAUSE_MS: u64 = 100;
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// Copy the data directory.
     Backup {
         /// Into this one.
@@ -45,7 +45,7 @@ pub(crate) enum Request {
 /// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum ControlAnswer {
     /// The backup is complete.
     Done {
         /// The number of files that were linked.
@@ -113,18 +113,18 @@ fn answer(caller: &UnixStream, engine: &Engine, runtime: &Handle) -> io::Result<
     let mut line = String::new();
     BufReader::new(caller.take(LONGEST)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
-        Ok(Request::Backup { to, copies }) => {
+        Ok(ControlRequest::Backup { to, copies }) => {
             let now = SystemClock::new().now();
             match runtime.block_on(engine.backup(&to, now, copies)) {
-                Ok(BackupReport { linked, copied, bytes }) => Answer::Done { linked, copied, bytes },
-                Err(error) => Answer::Error {
+                Ok(BackupReport { linked, copied, bytes }) => ControlAnswer::Done { linked, copied, bytes },
+                Err(error) => ControlAnswer::Error {
                     code: error.code().to_owned(),
                     detail: error.to_string(),
                     retryable: error.is_retryable(),
                 },
             }
         }
-        Err(error) => Answer::Error {
+        Err(error) => ControlAnswer::Error {
             code: "malformed_request".to_owned(),
             detail: format!("the server does not understand it, and may be of another version: {error}"),
             retryable: false,
@@ -136,7 +136,7 @@ fn answer(caller: &UnixStream, engine: &Engine, runtime: &Handle) -> io::Result<
 }
 
 /// Sends a request to the server that has `data` open.
-pub(crate) fn ask(data: &Path, request: &Request) -> Result<BackupReport, Failure> {
+pub(crate) fn ask(data: &Path, request: &ControlRequest) -> Result<BackupReport, Failure> {
     let path = data.join(NAME);
     let unreachable = |error: io::Error| {
         let detail = format!(
@@ -156,8 +156,8 @@ pub(crate) fn ask(data: &Path, request: &Request) -> Result<BackupReport, Failur
         serde_json::from_str(&line).map_err(io::Error::other)
     };
     match exchange().map_err(unreachable)? {
-        Answer::Done { linked, copied, bytes } => Ok(BackupReport { linked, copied, bytes }),
-        Answer::Error { code, detail, retryable } => {
+        ControlAnswer::Done { linked, copied, bytes } => Ok(BackupReport { linked, copied, bytes }),
+        ControlAnswer::Error { code, detail, retryable } => {
             Err(Failure { retryable, ..Failure::new(Exit::Refused, &code, detail) })
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     /// `None` if there is no limit.
     limit: Option<u64>,
     messages: Option<u64>,
-    retirement: Option<u64>,
+    flush: Option<u64>,
     files: u64,
 }
 
@@ -47,7 +47,7 @@ impl From<dwell_engine::MemoryUse> for Memory {
         Memory {
             limit: limited(memory.limit),
             messages: limited(memory.messages),
-            retirement: limited(memory.retirement),
+            flush: limited(memory.flush),
             files: memory.files,
         }
     }
@@ -56,8 +56,7 @@ impl From<dwell_engine::MemoryUse> for Memory {
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let (Some(limit), Some(messages), Some(retirement)) = (self.limit, self.messages, self.retirement)
-        else {
+        let (Some(limit), Some(messages), Some(flush)) = (self.limit, self.messages, self.flush) else {
             return f.write_str("no limit: all messages are in memory, without their bodies");
         };
         write!(
@@ -66,7 +65,7 @@ impl fmt::Display for Memory {
              72 bytes for each put token in force",
             mib(limit),
             mib(messages),
-            mib(retirement),
+            mib(flush),
             mib(self.files)
         )
     }

@@ -24,7 +24,7 @@ pub(super) async fn start(
     };
     let link = link(&config.redis).await.map_err(|refused| Failure { exit: Exit::CannotStart, ..refused })?;
     Ok(Some(Movers::start(&link, config.queues.clone(), &options, move |queue, event| {
-        if let Event::Trouble(error) = event {
+        if let Event::Failure(error) = event {
             let failure = Failure::from(error);
             let detail = format!("delayed queue '{queue}': {}", failure.detail);
             output.failure(&Failure { detail, ..failure });

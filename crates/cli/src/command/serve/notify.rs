@@ -2,7 +2,7 @@
 
 /// A notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum NotifyState {
     /// It serves.
     Ready,
     /// It reloads its configuration, and serves meanwhile.
@@ -11,20 +11,20 @@ pub(crate) enum State {
     Stopping,
 }
 
-impl State {
+impl NotifyState {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "systemd is Linux's"))]
     const fn message(self) -> &'static str {
         match self {
-            State::Ready => "READY=1\nSTATUS=serving",
-            State::Reloading => "STATUS=reloading",
-            State::Stopping => "STOPPING=1\nSTATUS=draining",
+            NotifyState::Ready => "READY=1\nSTATUS=serving",
+            NotifyState::Reloading => "STATUS=reloading",
+            NotifyState::Stopping => "STOPPING=1\nSTATUS=draining",
         }
     }
 }
 
 /// Sends it. A missing listener is not a failure.
 #[cfg(target_os = "linux")]
-pub(crate) fn tell(state: State) {
+pub(crate) fn tell(state: NotifyState) {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -42,4 +42,4 @@ pub(crate) fn tell(state: State) {
 
 /// Other systems have no systemd.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn tell(_: State) {}
+pub(crate) fn tell(_: NotifyState) {}

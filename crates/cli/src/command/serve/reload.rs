@@ -12,7 +12,7 @@ use dwell_server::{Control, Delivery, DeliveryError, Loaded, QueueConfig, Schedu
 use dwell_store::Store;
 use serde::Serialize;
 
-use super::notify::{self, State};
+use super::notify::{self, NotifyState};
 use super::options::ServerOptions;
 use super::signals::Hangups;
 use crate::human::{BAD, FAINT, STRONG};
@@ -36,7 +36,7 @@ struct Reloaded {
 
 /// The output when nothing has changed.
 #[derive(Serialize)]
-struct Refused {
+struct ReloadRefused {
     event: &'static str,
     errors: Vec<Reason>,
 }
@@ -65,7 +65,7 @@ impl Reloader<'_> {
     pub(crate) async fn run(mut self, mut hangups: Hangups) {
         loop {
             hangups.next().await;
-            notify::tell(State::Reloading);
+            notify::tell(NotifyState::Reloading);
             // The reader of the output may have closed it, which is no reason to stop.
             let _ = match self.reload().await {
                 Ok(reloaded) => self.output.show(&reloaded, |out| {
@@ -90,7 +90,7 @@ impl Reloader<'_> {
                         .try_for_each(|key| writeln!(out, "{FAINT}{key} holds from the next start{FAINT:#}"))
                 }),
                 Err(errors) => {
-                    let refused = Refused { event: "reload_refused", errors };
+                    let refused = ReloadRefused { event: "reload_refused", errors };
                     self.output.show(&refused, |out| {
                         writeln!(out, "{BAD}not reloaded{BAD:#}; the server goes on as it was")?;
                         let mut errors = refused.errors.iter();
@@ -100,7 +100,7 @@ impl Reloader<'_> {
                     })
                 }
             };
-            notify::tell(State::Ready);
+            notify::tell(NotifyState::Ready);
         }
     }
 

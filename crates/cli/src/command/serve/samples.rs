@@ -25,14 +25,14 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
         counter("dwell_engine_read_bytes", "Bytes asked of the disk", counters.disk.read_bytes),
         counter("dwell_engine_wakeups", "How often the engine's thread was woken", counters.wakeups),
         gauge("dwell_engine_segments", "Segments that the journal has", counters.segments),
-        counter("dwell_engine_retirements", "Retirements that were completed", counters.checkpoints),
-        gauge("dwell_engine_due_files", "Due files that there are", counters.due_files),
+        counter("dwell_engine_flushes", "Flushes that were completed", counters.flushes),
+        gauge("dwell_engine_tables", "Tables that there are", counters.tables),
         gauge(
-            "dwell_engine_messages_in_memory",
+            "dwell_engine_messages_resident",
             "Messages in memory, without their bodies",
             counters.resident,
         ),
-        gauge("dwell_engine_messages_in_files", "Messages in due files alone", counters.cold),
+        gauge("dwell_engine_messages_cold", "Messages in tables alone", counters.cold),
         gauge(
             "dwell_engine_memory_bytes",
             "Bytes in memory that the limit counts: of messages, and of what finds those in files",
@@ -46,30 +46,30 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             counters.damaged,
         ),
         counter(
-            "dwell_engine_no_room",
+            "dwell_engine_memory_full",
             "How often the next message of a queue stayed in its file since memory was full",
-            counters.no_room,
+            counters.memory_full,
         ),
         gauge(
-            "dwell_engine_runs_damaged",
-            "Runs that cannot be read at some place, and could not be made anew yet",
+            "dwell_engine_index_runs_damaged",
+            "Runs that cannot be read at some place, and could not be rebuilt yet",
             counters.runs_damaged,
         ),
         counter(
-            "dwell_engine_runs_healed",
-            "Runs that could not be read, and were made anew from due files",
-            counters.runs_healed,
+            "dwell_engine_index_runs_rebuilt",
+            "Runs that could not be read, and were rebuilt from tables",
+            counters.runs_rebuilt,
         ),
         gauge(
-            "dwell_engine_troubles",
+            "dwell_engine_background_failures",
             "Kinds of work in the background that have failed and not gone well since",
-            engine.troubles().len() as u64,
+            engine.background_failures().len() as u64,
         ),
     ];
     // If the directory cannot be read, the page is made without it.
     if let Ok(bytes) = engine.file_bytes() {
         samples.push(gauge("dwell_engine_journal_bytes", "Bytes of the journal", bytes.journal));
-        samples.push(gauge("dwell_engine_due_bytes", "Bytes of due files and their indexes", bytes.due));
+        samples.push(gauge("dwell_engine_table_bytes", "Bytes of tables and their indexes", bytes.due));
     }
     samples
 }

@@ -16,24 +16,28 @@ use super::engine::{self, Recovered};
 use crate::exit::{Exit, Failure};
 
 /// An open store.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recovered: Option<Recovered>,
     pub(super) engine: Option<Engine>,
-    shared: Shared,
+    shared: SharedStore,
 }
 
 /// A store that other processes may share.
-enum Shared {
+enum SharedStore {
     Not,
     Redis(Arc<RedisStore>),
     Postgres(Arc<PostgresStore>),
 }
 
 /// Opens it. The calls of a store in Redis or PostgreSQL run on `runtime`.
-pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<Opened, Failure> {
-    let closed_by_itself =
-        |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, shared: Shared::Not };
+pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<OpenedStore, Failure> {
+    let closed_by_itself = |store: Arc<dyn Store>| OpenedStore {
+        store,
+        recovered: None,
+        engine: None,
+        shared: SharedStore::Not,
+    };
     match &config.kind {
         StoreKind::Memory => {
             Ok(closed_by_itself(Arc::new(MemoryStore::new(limits, Arc::new(SystemClock::new())))))
@@ -42,19 +46,19 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
             let opened = runtime.block_on(RedisStore::open(address.as_ref().clone(), limits));
             let refused = |error: dwell_redis::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(Opened { shared: Shared::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: SharedStore::Redis(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         StoreKind::Postgres(address) => {
             let opened = runtime.block_on(PostgresStore::open(address.as_ref().clone(), limits));
             let refused =
                 |error: dwell_postgres::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
-            Ok(Opened { shared: Shared::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
+            Ok(OpenedStore { shared: SharedStore::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
-            let opened = closed_by_itself(Arc::new(engine.taking_turns()));
-            Ok(Opened { recovered: Some(recovered), engine: Some(engine), ..opened })
+            let opened = closed_by_itself(Arc::new(engine.with_inline_calls()));
+            Ok(OpenedStore { recovered: Some(recovered), engine: Some(engine), ..opened })
         }
     }
 }
@@ -63,19 +67,19 @@ fn refused(code: &'static str, retryable: bool, error: impl Display) -> Failure 
     Failure { retryable, ..Failure::new(Exit::CannotStart, code, error) }
 }
 
-impl Opened {
+impl OpenedStore {
     /// Ends the store's work for this process; others that share it go on. It has to be called before the runtime is
     /// dropped.
     pub(crate) async fn leave(&self) {
         const RUNS_OUT: &str = "what is left runs out, and spends an attempt of each message";
         match &self.shared {
-            Shared::Not => {}
-            Shared::Redis(store) => {
+            SharedStore::Not => {}
+            SharedStore::Redis(store) => {
                 if let Err(error) = store.leave().await {
                     tracing::warn!(code = error.code(), %error, "{RUNS_OUT}");
                 }
             }
-            Shared::Postgres(store) => {
+            SharedStore::Postgres(store) => {
                 if !store.leave().await {
                     tracing::warn!(
                         code = "unavailable",

@@ -15,12 +15,12 @@ const AGAIN_AFTER_MS: u64 = 1_000;
 /// The breakers. It reads no clock: `now_ms` is monotonic.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    breakers: BTreeMap<Origin, Known>,
+    breakers: BTreeMap<Origin, HostState>,
     seed: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct HostState {
     breaker: Breaker,
     used_ms: u64,
 }
@@ -58,7 +58,7 @@ impl Hosts {
         (blame, again_after_ms(&known.breaker, now_ms))
     }
 
-    fn known(&mut self, origin: &Origin, now_ms: u64) -> &mut Known {
+    fn known(&mut self, origin: &Origin, now_ms: u64) -> &mut HostState {
         if !self.breakers.contains_key(origin) && self.breakers.len() >= REMEMBERED {
             let oldest = self.breakers.iter().min_by_key(|(_, known)| known.used_ms);
             if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
@@ -66,7 +66,7 @@ impl Hosts {
             }
         }
         let seed = self.seed;
-        let new = || Known { breaker: Breaker::new(false, seed), used_ms: now_ms };
+        let new = || HostState { breaker: Breaker::new(false, seed), used_ms: now_ms };
         let known = self.breakers.entry(origin.clone()).or_insert_with(new);
         known.used_ms = now_ms;
         known

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
 
-use super::transport::Broken;
+use super::transport::NoAnswer;
 use super::verdict::Verdict;
 
 /// Inclusive upper bounds of the histogram of lateness, in milliseconds. Larger values go to one more bucket.
@@ -77,7 +77,7 @@ impl Meter {
     }
 
     /// Records the result of a message. `late_ms` is its lateness now.
-    pub(super) fn met(&self, met: &Result<(StatusCode, Verdict), Broken>, late_ms: u64) {
+    pub(super) fn met(&self, met: &Result<(StatusCode, Verdict), NoAnswer>, late_ms: u64) {
         let code = match met {
             Ok((_, Verdict::Done)) => {
                 self.delivered.fetch_add(1, Ordering::Relaxed);
@@ -87,13 +87,13 @@ impl Meter {
                 return;
             }
             Ok((status, _)) => Code::Status(status.as_u16()),
-            Err(Broken::Refused(_)) => Code::Word("refused"),
-            Err(Broken::Cut(_)) => Code::Word("broken"),
-            Err(Broken::TimedOut(_)) => Code::Word("timed_out"),
-            Err(Broken::NotHttp(_)) => Code::Word("not_http"),
-            Err(Broken::Forbidden(error)) => Code::Word(error.code()),
+            Err(NoAnswer::Refused(_)) => Code::Word("refused"),
+            Err(NoAnswer::Cut(_)) => Code::Word("broken"),
+            Err(NoAnswer::TimedOut(_)) => Code::Word("timed_out"),
+            Err(NoAnswer::NotHttp(_)) => Code::Word("not_http"),
+            Err(NoAnswer::Forbidden(error)) => Code::Word(error.code()),
         };
-        if matches!(met, Err(Broken::Cut(_) | Broken::TimedOut(_))) {
+        if matches!(met, Err(NoAnswer::Cut(_) | NoAnswer::TimedOut(_))) {
             self.uncertain.fetch_add(1, Ordering::Relaxed);
         }
         self.fail(code);
@@ -121,9 +121,9 @@ mod tests {
         meter.met(&failed(500), 1);
         meter.met(&failed(500), 1);
         meter.met(&failed(302), 1);
-        meter.met(&Err(Broken::TimedOut(String::new())), 1);
-        meter.met(&Err(Broken::Cut(String::new())), 1);
-        meter.met(&Err(Broken::Refused(String::new())), 1);
+        meter.met(&Err(NoAnswer::TimedOut(String::new())), 1);
+        meter.met(&Err(NoAnswer::Cut(String::new())), 1);
+        meter.met(&Err(NoAnswer::Refused(String::new())), 1);
         meter.fail(Code::Word("refused_target"));
         assert_eq!((meter.delivered(), meter.uncertain()), (4, 2));
         let expected = [

@@ -44,7 +44,7 @@ pub use verdict::{MAX_RETRY_AFTER_MS, Verdict, verdict};
 use self::hosts::Hosts;
 use self::meter::Code;
 use self::target::{HostPattern, Origin, Target};
-use self::transport::{Broken, Reach, Resolver, Transport};
+use self::transport::{NoAnswer, Reach, Resolver, Transport};
 use crate::breaker::{Blame, FIRST_PROBE_MS, LAST_PROBE_MS, Report};
 use crate::outcome::IntoOutcome as _;
 use crate::{Error, Failure, Fired, Job, Lane, Outcome, Result, Switch, jitter};
@@ -99,7 +99,7 @@ enum Goal {
 /// The configuration of a [`Webhook`].
 #[must_use = "a builder does nothing before it is built"]
 pub struct Builder {
-    place: Place,
+    place: UrlSource,
     hosts: Vec<String>,
     allowed: Vec<Network>,
     secrets: Vec<Secret>,
@@ -110,7 +110,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
 }
 
-enum Place {
+enum UrlSource {
     Url(String),
     Header(String),
 }
@@ -123,13 +123,13 @@ impl Webhook {
 
     /// Messages go to this URL, which may lead anywhere.
     pub fn to(url: &str) -> Builder {
-        Builder::new(Place::Url(url.to_owned()))
+        Builder::new(UrlSource::Url(url.to_owned()))
     }
 
     /// Messages go to the URL in their header of this name. Its host must be one of [`Builder::hosts`], and its address
     /// has to be public or in an [allowed](Builder::allow) network.
     pub fn by_header(name: &str) -> Builder {
-        Builder::new(Place::Header(name.to_owned()))
+        Builder::new(UrlSource::Header(name.to_owned()))
     }
 
     /// A lane that sends the messages of `queue`. An answer of 410 pauses it, and all others of this webhook: see [`switch`](Webhook::switch).
@@ -204,12 +204,12 @@ impl Webhook {
         match self.0.transport.probe(target, Reach::Anywhere, self.0.timeout, now_ms).await {
             Ok(()) => Tried::Reached,
             Err(
-                Broken::Refused(error)
-                | Broken::Cut(error)
-                | Broken::TimedOut(error)
-                | Broken::NotHttp(error),
+                NoAnswer::Refused(error)
+                | NoAnswer::Cut(error)
+                | NoAnswer::TimedOut(error)
+                | NoAnswer::NotHttp(error),
             ) => Tried::Failed(error),
-            Err(Broken::Forbidden(error)) => Tried::Failed(told(&error)),
+            Err(NoAnswer::Forbidden(error)) => Tried::Failed(told(&error)),
         }
     }
 
@@ -238,12 +238,12 @@ impl Webhook {
                 Outcome::Release { after: None }
             }
             Ok(Verdict::Rejected { error }) => Outcome::Bury { reason: error },
-            Ok(Verdict::Failed { error }) | Err(Broken::NotHttp(error)) => {
+            Ok(Verdict::Failed { error }) | Err(NoAnswer::NotHttp(error)) => {
                 Outcome::Retry { error, after: None }
             }
-            Err(Broken::Refused(error) | Broken::Cut(error)) => Failure::refused(error).into_outcome(),
-            Err(Broken::TimedOut(error)) => Failure::timed_out(error).into_outcome(),
-            Err(Broken::Forbidden(error)) => Outcome::Retry { error: told(&error), after: None },
+            Err(NoAnswer::Refused(error) | NoAnswer::Cut(error)) => Failure::refused(error).into_outcome(),
+            Err(NoAnswer::TimedOut(error)) => Failure::timed_out(error).into_outcome(),
+            Err(NoAnswer::Forbidden(error)) => Outcome::Retry { error: told(&error), after: None },
         }
     }
 
@@ -269,17 +269,17 @@ impl Webhook {
                 Ok(Verdict::Gone { error } | Verdict::Rejected { error }) => {
                     (Report::Answered, Outcome::Bury { reason: error })
                 }
-                Ok(Verdict::Failed { error }) | Err(Broken::NotHttp(error)) => {
+                Ok(Verdict::Failed { error }) | Err(NoAnswer::NotHttp(error)) => {
                     (Report::Answered, Outcome::Retry { error, after: None })
                 }
                 Ok(Verdict::Unavailable { for_ms, error }) => {
                     (Report::Throttled { for_ms }, Outcome::Retry { error, after: None })
                 }
-                Err(Broken::Refused(error) | Broken::Cut(error)) => {
+                Err(NoAnswer::Refused(error) | NoAnswer::Cut(error)) => {
                     (Report::Refused, Outcome::Retry { error, after: None })
                 }
-                Err(Broken::TimedOut(error)) => (Report::TimedOut, Outcome::Retry { error, after: None }),
-                Err(Broken::Forbidden(error)) => {
+                Err(NoAnswer::TimedOut(error)) => (Report::TimedOut, Outcome::Retry { error, after: None }),
+                Err(NoAnswer::Forbidden(error)) => {
                     (Report::Unknown, Outcome::Retry { error: told(&error), after: None })
                 }
             };
@@ -297,7 +297,7 @@ impl Webhook {
         reach: Reach<'_>,
         delivery: &Delivery,
         left_out: Option<&str>,
-    ) -> std::result::Result<Verdict, Broken> {
+    ) -> std::result::Result<Verdict, NoAnswer> {
         let Inner { secrets, timeout, transport, clock, meter, .. } = &*self.0;
         let began = clock.now();
         let request = request::request(delivery, target, secrets, began.wall.as_ms() / 1_000, left_out);
@@ -376,7 +376,7 @@ impl Drop for Out<'_> {
 }
 
 impl Builder {
-    fn new(place: Place) -> Builder {
+    fn new(place: UrlSource) -> Builder {
         Builder {
             place,
             hosts: Vec::new(),
@@ -455,16 +455,16 @@ impl Builder {
             return refuse("an answer may take up to 300 s, and not no time");
         }
         let goal = match self.place {
-            Place::Url(_) if !(self.hosts.is_empty() && self.allowed.is_empty()) => {
+            UrlSource::Url(_) if !(self.hosts.is_empty() && self.allowed.is_empty()) => {
                 return refuse(
                     "hosts and networks are for URLs that come with messages, and this one is fixed",
                 );
             }
-            Place::Url(url) => Goal::Fixed(url.parse()?),
-            Place::Header(_) if self.hosts.is_empty() => {
+            UrlSource::Url(url) => Goal::Fixed(url.parse()?),
+            UrlSource::Header(_) if self.hosts.is_empty() => {
                 return refuse("URLs that come with messages need `hosts`; '*' allows any public one");
             }
-            Place::Header(name) => {
+            UrlSource::Header(name) => {
                 if hyper::header::HeaderName::from_bytes(name.as_bytes()).is_err() {
                     return refuse("the header that names the URL has no name that a header can have");
                 }

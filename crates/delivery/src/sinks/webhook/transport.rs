@@ -100,7 +100,7 @@ pub(super) enum Reach<'a> {
 
 /// The parts of an answer that are needed.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseParts {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<String>,
     /// At most [`KEPT_LEN`] bytes.
@@ -109,7 +109,7 @@ pub(super) struct Answer {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum NoAnswer {
     /// No connection.
     Refused(String),
     /// The connection broke while the request was in flight.
@@ -122,12 +122,12 @@ pub(super) enum Broken {
 }
 
 /// A connection. Dropping it ends its task.
-struct Line {
+struct Connection {
     requests: SendRequest<Full<Bytes>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -135,7 +135,7 @@ impl Drop for Line {
 
 struct Idle {
     origin: Origin,
-    line: Line,
+    line: Connection,
     since_ms: u64,
 }
 
@@ -165,16 +165,19 @@ impl Transport {
         request: Request<Full<Bytes>>,
         limit: Duration,
         now_ms: u64,
-    ) -> Result<Answer, Broken> {
+    ) -> Result<ResponseParts, NoAnswer> {
         // A sleep that is not polled computes an instant without reading a clock.
         let deadline = sleep(limit).deadline();
         let (line, response) = timeout_at(deadline, self.head(target, reach, request, now_ms))
             .await
-            .map_err(|_| Broken::TimedOut(format!("{} has not answered in {limit:?}", target.origin)))??;
+            .map_err(|_| NoAnswer::TimedOut(format!("{} has not answered in {limit:?}", target.origin)))??;
         let (head, mut body) = response.into_parts();
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let mut answer =
-            Answer { status: head.status, retry_after: retry_after.map(str::to_owned), body: Vec::new() };
+        let mut answer = ResponseParts {
+            status: head.status,
+            retry_after: retry_after.map(str::to_owned),
+            body: Vec::new(),
+        };
         let body_deadline = sleep(BODY_TIME).deadline().min(deadline);
         // The status counts, whatever happens to the body.
         let ended = timeout_at(body_deadline, beginning(&mut body, &mut answer.body)).await;
@@ -191,10 +194,10 @@ impl Transport {
         reach: Reach<'_>,
         limit: Duration,
         now_ms: u64,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), NoAnswer> {
         let line = timeout(limit, self.connect(&target.origin, reach))
             .await
-            .map_err(|_| Broken::TimedOut(format!("no connection to {} in {limit:?}", target.origin)))??;
+            .map_err(|_| NoAnswer::TimedOut(format!("no connection to {} in {limit:?}", target.origin)))??;
         self.keep(target.origin.clone(), line, now_ms);
         Ok(())
     }
@@ -205,7 +208,7 @@ impl Transport {
         reach: Reach<'_>,
         request: Request<Full<Bytes>>,
         now_ms: u64,
-    ) -> Result<(Line, Response<Incoming>), Broken> {
+    ) -> Result<(Connection, Response<Incoming>), NoAnswer> {
         // Its task may not have noticed yet that the last answer has ended: until then it refuses a request.
         if let Some(mut line) = self.idle(&target.origin, now_ms)
             && line.requests.ready().await.is_ok()
@@ -216,20 +219,20 @@ impl Transport {
         let mut line = self.connect(&target.origin, reach).await?;
         match line.requests.send_request(request).await {
             Ok(response) => Ok((line, response)),
-            Err(error) if error.is_parse() => Err(Broken::NotHttp(format!(
+            Err(error) if error.is_parse() => Err(NoAnswer::NotHttp(format!(
                 "{} does not answer as HTTP has it: {}",
                 target.origin,
                 chain(&error)
             ))),
             Err(error) => {
-                Err(Broken::Cut(format!("the connection to {} broke: {}", target.origin, chain(&error))))
+                Err(NoAnswer::Cut(format!("the connection to {} broke: {}", target.origin, chain(&error))))
             }
         }
     }
 
-    async fn connect(&self, origin: &Origin, reach: Reach<'_>) -> Result<Line, Broken> {
+    async fn connect(&self, origin: &Origin, reach: Reach<'_>) -> Result<Connection, NoAnswer> {
         let refused =
-            |error: &dyn fmt::Display| Broken::Refused(format!("no connection to {origin}: {error}"));
+            |error: &dyn fmt::Display| NoAnswer::Refused(format!("no connection to {origin}: {error}"));
         let stream = self.dial(origin, reach).await?;
         // A request is one write, and a slot waits for its answer.
         stream.set_nodelay(true).map_err(|error| refused(&error))?;
@@ -243,9 +246,9 @@ impl Transport {
     }
 
     /// Connects to the first allowed address that accepts the connection.
-    async fn dial(&self, origin: &Origin, reach: Reach<'_>) -> Result<TcpStream, Broken> {
+    async fn dial(&self, origin: &Origin, reach: Reach<'_>) -> Result<TcpStream, NoAnswer> {
         let refused =
-            |error: &dyn fmt::Display| Broken::Refused(format!("no connection to {origin}: {error}"));
+            |error: &dyn fmt::Display| NoAnswer::Refused(format!("no connection to {origin}: {error}"));
         let addresses = (self.resolver)(origin.host.clone(), origin.port).await;
         let mut why = None;
         let mut forbidden = None;
@@ -263,11 +266,11 @@ impl Transport {
             }
         }
         // That an allowed address is down says more than that another one is not allowed.
-        let forbidden = || forbidden.map(Broken::Forbidden);
+        let forbidden = || forbidden.map(NoAnswer::Forbidden);
         Err(why.or_else(forbidden).unwrap_or_else(|| refused(&"its name has no address")))
     }
 
-    fn idle(&self, origin: &Origin, now_ms: u64) -> Option<Line> {
+    fn idle(&self, origin: &Origin, now_ms: u64) -> Option<Connection> {
         // Nothing under the lock can panic.
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| !idle.line.requests.is_closed() && now_ms < idle.since_ms.saturating_add(IDLE_MS));
@@ -276,7 +279,7 @@ impl Transport {
         idle.remove(at).map(|idle| idle.line)
     }
 
-    fn keep(&self, origin: Origin, line: Line, now_ms: u64) {
+    fn keep(&self, origin: Origin, line: Connection, now_ms: u64) {
         if line.requests.is_closed() {
             return;
         }
@@ -289,13 +292,13 @@ impl Transport {
 }
 
 /// Performs the HTTP/1.1 handshake.
-async fn spoken(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> hyper::Result<Line> {
+async fn spoken(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> hyper::Result<Connection> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_LEN);
     let (requests, connection) = builder.handshake(TokioIo::new(stream)).await?;
     // The request in flight ends with the reason.
     let task = tokio::spawn(async move { drop(connection.await) });
-    Ok(Line { requests, task })
+    Ok(Connection { requests, task })
 }
 
 /// Reads a body, keeps its beginning, and returns whether it has ended.

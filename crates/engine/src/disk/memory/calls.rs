@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::change::{Chance, Content, FileChange, NameOp};
-use super::{Failure, Kind, MemoryDisk, State, broken};
+use super::change::{Content, DiskRng, FileChange, NameOp};
+use super::{CallKind, DiskState, Failure, MemoryDisk, broken};
 use crate::disk::{Disk, DiskDir, DiskFile, DiskLock};
 
 impl Disk for MemoryDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::Look)?;
+        state.enter(life, CallKind::Look)?;
         if state.names.contains_key(dir) {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -23,7 +23,7 @@ impl Disk for MemoryDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::Look)?;
+        state.enter(life, CallKind::Look)?;
         if state.names.contains_key(dir) {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -41,7 +41,7 @@ impl Disk for MemoryDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Kind::Create)?;
+        let dies = state.enter(life, CallKind::Create)?;
         state.has_dir(path)?;
         let file = match state.names.get(path).copied() {
             Some(file) => {
@@ -65,7 +65,7 @@ impl Disk for MemoryDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::Open)?;
+        state.enter(life, CallKind::Open)?;
         let file = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(MemoryFile { disk: self.clone(), file, life }))
     }
@@ -73,7 +73,7 @@ impl Disk for MemoryDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Kind::Other)?;
+        let dies = state.enter(life, CallKind::Other)?;
         let file = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         state.change_names(Some(from.to_owned()), Some((to.to_owned(), file)));
         if dies { Err(broken("the power failed")) } else { Ok(()) }
@@ -82,7 +82,7 @@ impl Disk for MemoryDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Kind::Remove)?;
+        let dies = state.enter(life, CallKind::Remove)?;
         if !state.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -93,21 +93,21 @@ impl Disk for MemoryDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::OpenDir)?;
+        state.enter(life, CallKind::OpenDir)?;
         state.sync_dir(life, dir)
     }
 
     fn open_dir(&self, dir: &Path) -> io::Result<Arc<dyn DiskDir>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::OpenDir)?;
+        state.enter(life, CallKind::OpenDir)?;
         Ok(Arc::new(MemoryDir { disk: self.clone(), dir: dir.to_owned(), life }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::Look)?;
+        state.enter(life, CallKind::Look)?;
         state.has_dir(path)?;
         if !state.locks.insert(path.to_owned()) {
             return Ok(None);
@@ -118,14 +118,14 @@ impl Disk for MemoryDisk {
     fn free_space(&self, _: &Path) -> io::Result<u64> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Kind::Look)?;
+        state.enter(life, CallKind::Look)?;
         Ok(state.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(state.used())))
     }
 }
 
-impl State {
+impl DiskState {
     fn sync_dir(&mut self, life: u64, dir: &Path) -> io::Result<()> {
-        if self.enter(life, Kind::SyncDir)? {
+        if self.enter(life, CallKind::SyncDir)? {
             return Err(broken("the power failed"));
         }
         if self.syncs_lie {
@@ -168,7 +168,7 @@ struct MemoryFile {
 impl DiskFile for MemoryFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        state.enter(self.life, Kind::Look)?;
+        state.enter(self.life, CallKind::Look)?;
         let seen = &state.content(self.file).seen;
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         let part = seen.get(start..start + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -178,7 +178,7 @@ impl DiskFile for MemoryFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Kind::Write)?;
+        let dies = state.enter(self.life, CallKind::Write)?;
         let end = offset + bytes.len() as u64;
         let old = state.content(self.file).seen.len() as u64;
         let granted = state.grant(old, end.max(old));
@@ -194,13 +194,13 @@ impl DiskFile for MemoryFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = match state.meet(self.life, Kind::Sync) {
+        let dies = match state.meet(self.life, CallKind::Sync) {
             Ok(dies) => dies,
             Err(met) => {
                 if let Failure::Loses(kept) = met.failure {
                     let content = state.content(self.file);
                     let lost = std::mem::take(&mut content.ops);
-                    if let Some(mut chance) = kept.map(Chance) {
+                    if let Some(mut chance) = kept.map(DiskRng) {
                         lost.iter().for_each(|op| op.what.apply_some(&mut content.durable, &mut chance));
                     }
                 }
@@ -222,20 +222,20 @@ impl DiskFile for MemoryFile {
 
     fn size(&self) -> io::Result<u64> {
         let mut state = self.disk.state();
-        state.enter(self.life, Kind::Look)?;
+        state.enter(self.life, CallKind::Look)?;
         Ok(state.content(self.file).seen.len() as u64)
     }
 
     fn set_size(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Kind::Other)?;
+        let dies = state.enter(self.life, CallKind::Other)?;
         state.change_file(self.file, FileChange::Size(len));
         if dies { Err(broken("the power failed")) } else { Ok(()) }
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Kind::Other)?;
+        let dies = state.enter(self.life, CallKind::Other)?;
         let old = state.content(self.file).seen.len() as u64;
         if len > old && !state.sets_nothing_aside {
             let granted = state.grant(old, len);

@@ -36,9 +36,9 @@ pub(super) struct NameOp {
 }
 
 /// splitmix64 (Steele, Lea, Flood 2014): small, and the same on every machine.
-pub(super) struct Chance(pub(super) u64);
+pub(super) struct DiskRng(pub(super) u64);
 
-impl Chance {
+impl DiskRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -73,7 +73,7 @@ impl FileChange {
     }
 
     /// A random choice of the sectors that it touches.
-    pub(super) fn apply_some(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
+    pub(super) fn apply_some(&self, bytes: &mut Vec<u8>, chance: &mut DiskRng) {
         let FileChange::Write { offset, bytes: part } = self else {
             if chance.coin() {
                 self.apply(bytes);
@@ -92,7 +92,7 @@ impl FileChange {
     }
 
     /// A random part of it, from its beginning on.
-    pub(super) fn apply_start(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
+    pub(super) fn apply_start(&self, bytes: &mut Vec<u8>, chance: &mut DiskRng) {
         if let FileChange::Write { offset, bytes: part } = self {
             let kept = chance.below(part.len() as u64 + 1) as usize;
             write_into(bytes, *offset, &part[..kept]);

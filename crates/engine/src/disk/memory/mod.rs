@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::change::{Chance, Content, FileChange, FileOp, NameOp, SECTOR};
+use self::change::{Content, DiskRng, FileChange, FileOp, NameOp, SECTOR};
 
 /// Which unsynced writes and names survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub enum Calls {
 
 /// The kind of a call, as far as faults distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CallKind {
     Look,
     Open,
     OpenDir,
@@ -68,28 +68,28 @@ enum Kind {
 }
 
 impl Calls {
-    fn concern(self, kind: Kind) -> bool {
+    fn concern(self, kind: CallKind) -> bool {
         match self {
-            Calls::Writes => kind == Kind::Write,
-            Calls::Syncs => matches!(kind, Kind::Sync | Kind::SyncDir),
-            Calls::FileSyncs => kind == Kind::Sync,
+            Calls::Writes => kind == CallKind::Write,
+            Calls::Syncs => matches!(kind, CallKind::Sync | CallKind::SyncDir),
+            Calls::FileSyncs => kind == CallKind::Sync,
             Calls::Reads => kind.looks(),
             Calls::Changes => kind.changes(),
-            Calls::Opens => matches!(kind, Kind::Open | Kind::OpenDir | Kind::Create),
-            Calls::Creates => kind == Kind::Create,
-            Calls::Removes => kind == Kind::Remove,
-            Calls::DirSyncs => kind == Kind::SyncDir,
+            Calls::Opens => matches!(kind, CallKind::Open | CallKind::OpenDir | CallKind::Create),
+            Calls::Creates => kind == CallKind::Create,
+            Calls::Removes => kind == CallKind::Remove,
+            Calls::DirSyncs => kind == CallKind::SyncDir,
         }
     }
 }
 
-impl Kind {
+impl CallKind {
     fn looks(self) -> bool {
-        matches!(self, Kind::Look | Kind::Open)
+        matches!(self, CallKind::Look | CallKind::Open)
     }
 
     fn changes(self) -> bool {
-        !self.looks() && self != Kind::OpenDir
+        !self.looks() && self != CallKind::OpenDir
     }
 }
 
@@ -119,20 +119,20 @@ enum Failure {
 }
 
 /// Why a call fails.
-struct Met {
+struct MetFault {
     error: io::Error,
     failure: Failure,
 }
 
-impl From<Met> for io::Error {
-    fn from(met: Met) -> io::Error {
+impl From<MetFault> for io::Error {
+    fn from(met: MetFault) -> io::Error {
         met.error
     }
 }
 
 /// What is wrong with some bytes of a file, until they are rewritten.
 #[derive(Clone, Copy, Debug)]
-enum Flaw {
+enum ByteFlaw {
     /// This bit of the byte is inverted when read.
     Flipped(u8),
     /// Any read of this range of bytes fails.
@@ -142,11 +142,11 @@ enum Flaw {
 /// A disk in memory. Clones share the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     dirs: BTreeSet<PathBuf>,
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
@@ -166,7 +166,7 @@ struct State {
     capacity: Option<u64>,
     faults: Vec<(Fault, Failure)>,
     /// Damaged bytes: file, offset, and what is wrong there.
-    rot: Vec<(u64, u64, Flaw)>,
+    rot: Vec<(u64, u64, ByteFlaw)>,
     syncs_lie: bool,
     /// Whether preallocation is unsupported.
     sets_nothing_aside: bool,
@@ -181,18 +181,18 @@ fn broken(message: &str) -> io::Error {
     io::Error::other(message)
 }
 
-impl State {
+impl DiskState {
     /// Every call passes through here; a change is counted, and may be the one at which the power fails.
     ///
     /// `Ok(true)` means that the call fails, but leaves its change among the unsynced ones.
-    fn enter(&mut self, life: u64, kind: Kind) -> io::Result<bool> {
+    fn enter(&mut self, life: u64, kind: CallKind) -> io::Result<bool> {
         Ok(self.meet(life, kind)?)
     }
 
     /// The same, with the way in which it fails.
-    fn meet(&mut self, life: u64, kind: Kind) -> Result<bool, Met> {
+    fn meet(&mut self, life: u64, kind: CallKind) -> Result<bool, MetFault> {
         if self.is_off || life != self.life {
-            return Err(Met { error: broken("the power is off"), failure: Failure::Plain });
+            return Err(MetFault { error: broken("the power is off"), failure: Failure::Plain });
         }
         for (fault, failure) in &mut self.faults {
             if !fault.calls.concern(kind) {
@@ -206,7 +206,7 @@ impl State {
                     Failure::Os(code) => io::Error::from_raw_os_error(*code),
                     _ => io::Error::new(fault.error, "a fault that the test asked for"),
                 };
-                return Err(Met { error, failure: *failure });
+                return Err(MetFault { error, failure: *failure });
             }
         }
         if !kind.changes() {
@@ -234,7 +234,7 @@ impl State {
             FileChange::Size(len) => from >= *len,
         };
         self.rot.retain(|(other, at, flaw)| {
-            let len = if let Flaw::Unreadable(len) = flaw { *len } else { 1 };
+            let len = if let ByteFlaw::Unreadable(len) = flaw { *len } else { 1 };
             *other != file || !is_over(*at, len)
         });
         let content = self.content(file);
@@ -252,11 +252,11 @@ impl State {
     fn spoil(&self, file: u64, read: &mut [u8], offset: u64) -> io::Result<()> {
         for (_, at, flaw) in self.rot.iter().filter(|(other, ..)| *other == file) {
             match flaw {
-                Flaw::Unreadable(len) if *at < offset + read.len() as u64 && offset < *at + len => {
+                ByteFlaw::Unreadable(len) if *at < offset + read.len() as u64 && offset < *at + len => {
                     return Err(io::Error::from_raw_os_error(EIO));
                 }
-                Flaw::Unreadable(_) => {}
-                Flaw::Flipped(bit) => {
+                ByteFlaw::Unreadable(_) => {}
+                ByteFlaw::Flipped(bit) => {
                     let place = at.checked_sub(offset).and_then(|place| usize::try_from(place).ok());
                     if let Some(byte) = place.and_then(|place| read.get_mut(place)) {
                         *byte ^= bit;
@@ -280,7 +280,11 @@ impl State {
     }
 
     /// A random byte that is not zero, of the files whose names `concerns`: its path, its file, and its offset.
-    fn find_byte(&self, chance: &mut Chance, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64, u64)> {
+    fn find_byte(
+        &self,
+        chance: &mut DiskRng,
+        concerns: impl Fn(&str) -> bool,
+    ) -> Option<(PathBuf, u64, u64)> {
         let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
         let files: Vec<(&PathBuf, u64)> =
             self.names.iter().filter(|(path, _)| is_one(path)).map(|(path, file)| (path, *file)).collect();
@@ -306,7 +310,7 @@ impl MemoryDisk {
         MemoryDisk::default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         // A test that failed while it held the lock should fail with its own message.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -366,7 +370,7 @@ impl MemoryDisk {
     pub fn rot_at(&self, path: &Path, at: u64) {
         let mut state = self.state();
         if let Some(file) = state.names.get(path).copied() {
-            state.rot.push((file, at, Flaw::Flipped(1)));
+            state.rot.push((file, at, ByteFlaw::Flipped(1)));
         }
     }
 
@@ -375,25 +379,25 @@ impl MemoryDisk {
     pub fn unreadable_at(&self, path: &Path, at: u64, len: u64) {
         let mut state = self.state();
         if let Some(file) = state.names.get(path).copied() {
-            state.rot.push((file, at, Flaw::Unreadable(len)));
+            state.rot.push((file, at, ByteFlaw::Unreadable(len)));
         }
     }
 
     /// The same for the sector of a byte that is chosen as [`rot`](MemoryDisk::rot) chooses one.
     pub fn unreadable(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
         let mut state = self.state();
-        let (path, file, at) = state.find_byte(&mut Chance(seed), concerns)?;
+        let (path, file, at) = state.find_byte(&mut DiskRng(seed), concerns)?;
         let at = at / SECTOR * SECTOR;
-        state.rot.push((file, at, Flaw::Unreadable(SECTOR)));
+        state.rot.push((file, at, ByteFlaw::Unreadable(SECTOR)));
         Some((path, at))
     }
 
     /// Inverts one bit of a file when it is read, until it is rewritten or [healed](MemoryDisk::heal_rot): a random
     /// file, byte and bit, of the files whose names `concerns`. Returns its place; `None` if there is no such byte.
     pub fn rot(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
-        let (mut state, mut chance) = (self.state(), Chance(seed));
+        let (mut state, mut chance) = (self.state(), DiskRng(seed));
         let (path, file, at) = state.find_byte(&mut chance, concerns)?;
-        state.rot.push((file, at, Flaw::Flipped(1 << chance.below(8))));
+        state.rot.push((file, at, ByteFlaw::Flipped(1 << chance.below(8))));
         Some((path, at))
     }
 
@@ -425,7 +429,7 @@ impl MemoryDisk {
             for at in found {
                 let (start, end) = ((at as u64).saturating_sub(before), (at + bytes.len()) as u64);
                 let is_flawed = state.rot.iter().any(|(flawed, from, flaw)| {
-                    let len = if let Flaw::Unreadable(len) = flaw { *len } else { 1 };
+                    let len = if let ByteFlaw::Unreadable(len) = flaw { *len } else { 1 };
                     flawed == file && *from < end && start < from + len
                 });
                 if is_flawed { flawed += 1 } else { intact += 1 }
@@ -483,11 +487,11 @@ impl MemoryDisk {
             Crash::Keep => {}
             Crash::Drop => state.lose(|_| false, &mut |_, _| {}),
             Crash::Holes(seed) => {
-                let (mut for_names, mut for_files) = (Chance(!seed), Chance(seed));
+                let (mut for_names, mut for_files) = (DiskRng(!seed), DiskRng(seed));
                 state.lose(|_| for_names.coin(), &mut |op, bytes| op.what.apply_some(bytes, &mut for_files));
             }
             Crash::Prefix(seed) => {
-                let mut chance = Chance(seed);
+                let mut chance = DiskRng(seed);
                 let last = state.unsynced_moment(&mut chance);
                 state.lose(|op| op.at < last, &mut |op, bytes| match op.at.cmp(&last) {
                     Ordering::Less => op.what.apply(bytes),
@@ -531,9 +535,9 @@ impl MemoryDisk {
     }
 }
 
-impl State {
+impl DiskState {
     /// A random unsynced change.
-    fn unsynced_moment(&self, chance: &mut Chance) -> u64 {
+    fn unsynced_moment(&self, chance: &mut DiskRng) -> u64 {
         let in_files = self.files.values().flat_map(|content| content.ops.iter().map(|op| op.at));
         let mut moments: Vec<u64> = in_files.chain(self.name_ops.iter().map(|op| op.at)).collect();
         moments.sort_unstable();

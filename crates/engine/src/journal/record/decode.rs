@@ -3,32 +3,38 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
-    PutToken, QueueName, Standing, State, Timestamp,
+    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, IdempotencyKey, Key, Lease, LeaseToken,
+    MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
+use super::super::encoding::{ByteCursor, Read, Unreadable};
 use super::super::setting;
-use super::super::wire::{Cursor, Read, Unreadable};
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, Context, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
+    ANSWERED, BatchContext, CLOSED, CONFIGURED, DELETED, DISCARDED, Fact, GONE, OLD_ANSWERED, PURGED, PUT,
     PUT_FIELDS, REVIVED, RIPE, STANDING_FIELDS, STANDS, attempts_from_int, instant, malformed,
 };
 
 /// Reads the records of one batch.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
-    cursor: Cursor<'a>,
-    context: Context,
+    cursor: ByteCursor<'a>,
+    context: BatchContext,
     names: Vec<QueueName>,
     last_number: u64,
     last_counter: u64,
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(records: &'a [u8], context: Context) -> Decoder<'a> {
-        Decoder { cursor: Cursor::new(records), context, names: Vec::new(), last_number: 0, last_counter: 0 }
+    pub(crate) fn new(records: &'a [u8], context: BatchContext) -> Decoder<'a> {
+        Decoder {
+            cursor: ByteCursor::new(records),
+            context,
+            names: Vec::new(),
+            last_number: 0,
+            last_counter: 0,
+        }
     }
 
     /// The next record, or nothing at the end.
@@ -95,7 +101,7 @@ impl<'a> Decoder<'a> {
         (self.last_number, self.last_counter) = (number.get(), counter);
         let due = self.instant()?;
         let queue = self.queue()?;
-        let Context { now, shard, incarnation, .. } = self.context;
+        let BatchContext { now, shard, incarnation, .. } = self.context;
         if incarnation > MessageId::MAX_INCARNATION {
             return Err(bad_id());
         }
@@ -247,7 +253,7 @@ fn id_from(bytes: &[u8]) -> Read<MessageId> {
 
 pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     let mut pairs = Vec::new();
-    let mut cursor = Cursor::new(bytes);
+    let mut cursor = ByteCursor::new(bytes);
     while !cursor.is_at_end() {
         let mut text = || std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a header is not UTF-8"));
         pairs.push((text()?, text()?));
@@ -255,8 +261,8 @@ pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     Headers::new(pairs).map_err(|_| malformed("a header"))
 }
 
-fn read_token(bytes: &[u8], now: Timestamp) -> Read<(PutToken, Timestamp)> {
-    let mut cursor = Cursor::new(bytes);
+fn read_token(bytes: &[u8], now: Timestamp) -> Read<(IdempotencyKey, Timestamp)> {
+    let mut cursor = ByteCursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
     Ok((read_token_text(&bytes[cursor.position()..])?, until))
 }
@@ -266,7 +272,7 @@ fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
     Ok(PutDigest(u64::from_le_bytes(bytes)))
 }
 
-fn read_token_text(bytes: &[u8]) -> Read<PutToken> {
-    let text = std::str::from_utf8(bytes).ok().and_then(|text| PutToken::new(text).ok());
+fn read_token_text(bytes: &[u8]) -> Read<IdempotencyKey> {
+    let text = std::str::from_utf8(bytes).ok().and_then(|text| IdempotencyKey::new(text).ok());
     text.ok_or(malformed("a put's token"))
 }

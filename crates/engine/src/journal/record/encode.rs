@@ -8,29 +8,29 @@ use dwell_model::{
 use dwell_store::PutOutcome;
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 
+use super::super::encoding::{end_fields, put_bytes_field, put_int_field, put_text, put_varint, put_zigzag};
 use super::super::setting;
-use super::super::wire::{end_fields, put_bytes_field, put_int_field, put_text, put_varint, put_zigzag};
 use super::{
-    ANSWERED, CLOSED, CONFIGURED, Context, DELETED, DISCARDED, GONE, PURGED, PUT, REVIVED, RIPE, STANDS,
+    ANSWERED, BatchContext, CLOSED, CONFIGURED, DELETED, DISCARDED, GONE, PURGED, PUT, REVIVED, RIPE, STANDS,
     attempts_to_int, difference, put_instant,
 };
 
 /// Writes the records of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    names: Names,
+    names: BatchNames,
     last_number: u64,
     last_counter: u64,
 }
 
 /// The queue names of a batch so far. Most batches have few, which are compared; more are looked up.
 #[derive(Debug, Default)]
-struct Names {
+struct BatchNames {
     listed: Vec<QueueName>,
     places: HashMap<QueueName, u64>,
 }
 
-impl Names {
+impl BatchNames {
     const FEW: usize = 8;
 
     fn clear(&mut self) {
@@ -40,7 +40,7 @@ impl Names {
 
     /// The index of a name, from 1.
     fn find(&self, name: &QueueName) -> Option<u64> {
-        if self.listed.len() <= Names::FEW {
+        if self.listed.len() <= BatchNames::FEW {
             let at = self.listed.iter().rposition(|listed| listed == name)?;
             return Some(at as u64 + 1);
         }
@@ -49,9 +49,9 @@ impl Names {
 
     fn add(&mut self, name: &QueueName) {
         self.listed.push(name.clone());
-        if self.listed.len() == Names::FEW + 1 {
+        if self.listed.len() == BatchNames::FEW + 1 {
             self.places = self.listed.iter().cloned().zip(1..).collect();
-        } else if self.listed.len() > Names::FEW {
+        } else if self.listed.len() > BatchNames::FEW {
             self.places.insert(name.clone(), self.listed.len() as u64);
         }
     }
@@ -78,7 +78,7 @@ impl Encoder {
     pub(crate) fn put(
         &mut self,
         out: &mut Vec<u8>,
-        context: Context,
+        context: BatchContext,
         record: &PutRecord,
         body: &[u8],
     ) -> usize {
@@ -145,7 +145,7 @@ impl Encoder {
         body_at
     }
 
-    pub(crate) fn record(&mut self, out: &mut Vec<u8>, context: Context, record: &Record) {
+    pub(crate) fn record(&mut self, out: &mut Vec<u8>, context: BatchContext, record: &Record) {
         match record {
             Record::Stands { number, standing } => {
                 out.push(STANDS);
@@ -219,7 +219,7 @@ pub(crate) fn put_headers(headers: &Headers) -> Vec<u8> {
     pairs
 }
 
-fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
+fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: BatchContext) {
     let now = context.now;
     let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } = standing;
     let Counts { takes, lapses, releases, buries, revives } = *counts;

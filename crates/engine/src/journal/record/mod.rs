@@ -1,9 +1,9 @@
 //! Records: the facts that the core passes to its log, as bytes. `encode` writes them, `decode` reads them.
 //!
 //! A record is a kind (one byte), its fixed values in order, and where the table says so tagged fields with what only
-//! some of them have (see [`wire`](super::wire)). Instants are zigzag differences from the batch's wall clock. Within
-//! a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n* for the *n*-th name of the
-//! batch. Messages are named by their numbers.
+//! some of them have (see [`wire`](super::encoding)). Instants are zigzag differences from the batch's wall clock.
+//! Within a batch a queue's name is written once: `queue` is 0 and a text for a new name, or *n* for the *n*-th name of
+//! the batch. Messages are named by their numbers.
 //!
 //! | kind | record | values |
 //! |---|---|---|
@@ -43,8 +43,8 @@ use std::num::NonZeroU32;
 use dwell_model::{AttemptLimit, Timestamp};
 use dwell_store::core::{PutRecord, Record};
 
+use super::encoding::{Read, Unreadable, put_zigzag, unzigzag};
 use super::format::Salt;
-use super::wire::{Read, Unreadable, put_zigzag, unzigzag};
 
 pub(crate) use decode::{Decoder, read_headers};
 pub(crate) use encode::{Encoder, put_headers};
@@ -69,14 +69,14 @@ pub(super) const STANDING_FIELDS: u64 = 18;
 
 /// The context that all records of a batch share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
+pub(crate) struct BatchContext {
     pub(crate) shard: u16,
     pub(crate) incarnation: u32,
     pub(crate) now: Timestamp,
     pub(crate) salt: Salt,
 }
 
-impl Context {
+impl BatchContext {
     /// The base of the lease tokens that the core grants in this incarnation: it counts them in the low 64 bits.
     pub(super) fn lease_tokens(self) -> u128 {
         u128::from(self.incarnation) << 80 | u128::from(self.shard) << 64

@@ -3,24 +3,24 @@
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, LapseBackoff, Lease,
-    LeaseToken, MessageId, Now, Number, OnExpiry, Pause, PutToken, QueueName, Setting, SettingChange,
-    SettingName, Standing, State, Timestamp,
+    AttemptLimit, Backoff, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, IdempotencyKey, Key,
+    LapseBackoff, Lease, LeaseToken, MessageId, Now, Number, OnExpiry, Pause, QueueName, Setting,
+    SettingChange, SettingName, Standing, State, Timestamp,
 };
 use dwell_store::core::{PutRecord, Record, TokenRecord};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
-use super::{Context, Decoder, Encoder, Fact, OLD_ANSWERED};
+use super::{BatchContext, Decoder, Encoder, Fact, OLD_ANSWERED};
+use crate::journal::encoding::Unreadable;
 use crate::journal::format::SegmentName;
-use crate::journal::wire::Unreadable;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms).unwrap()
 }
 
-fn context() -> Context {
+fn context() -> BatchContext {
     let salt = SegmentName { directory: 1, shard: 2, segment: 3 }.salt();
-    Context { shard: 2, incarnation: 7, now: at(1_795_000_000_000), salt }
+    BatchContext { shard: 2, incarnation: 7, now: at(1_795_000_000_000), salt }
 }
 
 fn plain_put(number: u64, due: Timestamp) -> PutRecord {
@@ -53,7 +53,7 @@ fn full_put(number: u64) -> PutRecord {
         max_attempts: Some(AttemptLimit::Unlimited),
         expires: Some(Timestamp::MAX),
         token: Some(TokenRecord {
-            token: PutToken::new("t:1").unwrap(),
+            token: IdempotencyKey::new("t:1").unwrap(),
             until: at(9),
             digest: PutDigest::of(Some(&Key::new("ключ").unwrap()), b"body"),
         }),
@@ -110,8 +110,11 @@ fn all_records() -> Vec<Record> {
     let id = MessageId::new(at(1), 0, 1, 2);
     for outcome in [PutOutcome::Created, PutOutcome::Replaced(id), PutOutcome::Kept] {
         let answer = PutAnswer { id, number, due: at(4), outcome };
-        let token =
-            TokenRecord { token: PutToken::new("x").unwrap(), until: at(10), digest: PutDigest(u64::MAX) };
+        let token = TokenRecord {
+            token: IdempotencyKey::new("x").unwrap(),
+            until: at(10),
+            digest: PutDigest(u64::MAX),
+        };
         records.push(Record::Answered { queue: queue.clone(), token, answer });
     }
     let backoff = Backoff { base_ms: 1, factor_percent: 200, cap_ms: u64::MAX >> 20, jitter_percent: 100 };
@@ -187,7 +190,7 @@ fn every_record_survives_with_all_that_it_says() {
 /// An answer from before digests were stored: today's record without the eight bytes after the token.
 #[test]
 fn an_answer_of_which_nobody_knows_what_it_was_for_is_read() {
-    let (queue, token): (QueueName, _) = ("q".parse().unwrap(), PutToken::new("x").unwrap());
+    let (queue, token): (QueueName, _) = ("q".parse().unwrap(), IdempotencyKey::new("x").unwrap());
     let id = MessageId::new(at(1), 0, 1, 2);
     let answer = PutAnswer { id, number: Number::new(7).unwrap(), due: at(4), outcome: PutOutcome::Kept };
     let record = |digest| Record::Answered {

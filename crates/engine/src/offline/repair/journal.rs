@@ -11,35 +11,35 @@ use bytes::Bytes;
 use dwell_model::{Now, Number, State};
 use dwell_store::core::{Cold, Durability, Log, PutRecord, Record};
 
-use super::origin::Origin;
-use super::{RepairReport, SEGMENT_BYTES, Target};
+use super::old_manifest::OldDirectory;
+use super::{NewDirectory, RepairReport, SEGMENT_BYTES};
 use crate::OpenError;
 use crate::cold::ColdSet;
 use crate::disk::LenientDisk;
 use crate::executor::Executor;
 use crate::file_deleter::FileDeleter;
-use crate::journal::batch::{Batch, Carry};
+use crate::journal::batch::{Batch, SegmentPreamble};
+use crate::journal::encoding::Unreadable;
 use crate::journal::format::BatchHeader;
 use crate::journal::record::{Decoder, Fact};
-use crate::journal::segment::{Place, Segment};
-use crate::journal::wire::Unreadable;
-use crate::journal::writer::{Home, Start, WriteError, Writer};
+use crate::journal::segment::{BodyRef, Segment};
+use crate::journal::writer::{JournalSettings, JournalStart, JournalWriter, WriteError};
 use crate::manifest::Manifest;
-use crate::offline::segments::{Piece, UNREADABLE, Walk, body, context, missing, segments};
-use crate::offline::stored::core;
+use crate::offline::loaded::core;
+use crate::offline::segments::{SegmentPiece, SegmentWalk, UNREADABLE, body, context, missing, segments};
 use crate::open::take_in;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
-/// Copies the part of the journal that follows the due files of `manifest`; completes `manifest`. From before the
+/// Copies the part of the journal that follows the tables of `manifest`; completes `manifest`. From before the
 /// checkpoint it copies the `lost` messages.
 #[expect(clippy::too_many_arguments, reason = "from where, to where, and what is known of both")]
 pub(super) fn save(
     disk: &LenientDisk,
     dir: &Path,
-    origin: &Origin,
+    origin: &OldDirectory,
     lost: HashSet<Number>,
-    target: &Target,
+    target: &NewDirectory,
     manifest: &mut Manifest,
     now: Now,
     report: &mut RepairReport,
@@ -54,7 +54,7 @@ pub(super) fn save(
     let mut step =
         Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, (256, usize::MAX), 4096));
     take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
-    let home = Home {
+    let home = JournalSettings {
         disk: Arc::clone(&target.disk),
         deleter: FileDeleter::new(Arc::clone(&target.disk), Executor::without_threads()),
         dir: target.dir.clone(),
@@ -66,22 +66,23 @@ pub(super) fn save(
         synced_answers: true,
         body_reach: u32::MAX,
     };
-    // With due files every segment is kept.
-    let start = Start { segment: 1, has_files: true };
-    let begun = Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, now.wall);
+    // With tables every segment is kept.
+    let start = JournalStart { segment: 1, has_files: true };
+    let begun =
+        JournalWriter::begin(home, VecDeque::new(), 1, 0, SegmentPreamble::starting_at(1), start, now.wall);
     let (writer, batch) = begun.map_err(|error| failed(target, error))?;
     let has_manifest = origin.manifest.is_some();
     let mut copy =
-        Copy { target, step, writer, batch, now, has_manifest, lost, found: HashSet::new(), report };
+        JournalCopy { target, step, writer, batch, now, has_manifest, lost, found: HashSet::new(), report };
 
     let first = origin.manifest.as_ref().map_or(0, |manifest| manifest.checkpoint.start);
-    let mut walk = Walk::over(&segments);
+    let mut walk = SegmentWalk::over(&segments);
     for at in 0..segments.len() {
         let segment = &segments[at].segment;
         let is_old = segment.name.segment < first;
         walk.read(&segments, at, &mut |piece| match piece {
-            Piece::Batch { at, header, records } => copy.batch(segment, at, &header, records, is_old),
-            Piece::Lost { from, to, reason } => {
+            SegmentPiece::Batch { at, header, records } => copy.batch(segment, at, &header, records, is_old),
+            SegmentPiece::Lost { from, to, reason } => {
                 let messages = is_old.then_some(0);
                 let is_bad = disk.is_bad(&segment.path, from..to);
                 let reason = if is_bad { UNREADABLE } else { reason };
@@ -89,11 +90,11 @@ pub(super) fn save(
                 Ok(())
             }
             // It may have been written, and answered, long before the disk lost it.
-            Piece::Torn { from, to, .. } if disk.is_bad(&segment.path, from..to) => {
+            SegmentPiece::Torn { from, to, .. } if disk.is_bad(&segment.path, from..to) => {
                 copy.report.lose(&segment.path, Some((from, to)), is_old.then_some(0), UNREADABLE);
                 Ok(())
             }
-            Piece::Torn { from, to, reason } => {
+            SegmentPiece::Torn { from, to, reason } => {
                 copy.report.cuts.push(Cut {
                     file: segment.path.clone(),
                     offset: from,
@@ -105,36 +106,36 @@ pub(super) fn save(
         })?;
     }
     copy.report.batches = walk.batches;
-    let Copy { mut writer, batch, .. } = copy;
+    let JournalCopy { mut writer, batch, .. } = copy;
     writer.sync().map_err(|error| OpenError::io(&target.dir, error))?;
     writer.trim();
     manifest.newest = writer.segments() as u64;
-    manifest.next_number = manifest.next_number.max(batch.carry.next_number);
+    manifest.next_number = manifest.next_number.max(batch.preamble.next_number);
     Ok(())
 }
 
-fn failed(target: &Target, error: WriteError) -> OpenError {
+fn failed(target: &NewDirectory, error: WriteError) -> OpenError {
     match error {
         WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(&target.dir, error),
     }
 }
 
-struct Copy<'a> {
-    target: &'a Target,
+struct JournalCopy<'a> {
+    target: &'a NewDirectory,
     step: Step,
-    writer: Writer,
+    writer: JournalWriter,
     batch: Batch,
     now: Now,
     has_manifest: bool,
-    /// Messages that due files have lost; `found` has those of them that were found here.
+    /// Messages that tables have lost; `found` has those of them that were found here.
     lost: HashSet<Number>,
     found: HashSet<Number>,
     report: &'a mut RepairReport,
 }
 
-impl Copy<'_> {
+impl JournalCopy<'_> {
     /// Copies the records of a batch that is whole except for bodies. From a segment before the checkpoint only
-    /// idempotency keys count, and what was lost in due files.
+    /// idempotency keys count, and what was lost in tables.
     fn batch(
         &mut self,
         segment: &Arc<Segment>,
@@ -171,13 +172,13 @@ impl Copy<'_> {
                         Some(body) => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                             let at = u32::try_from(at).unwrap_or(u32::MAX);
-                            let place = Place { segment: Arc::clone(segment), at, len: body_len };
+                            let place = BodyRef { segment: Arc::clone(segment), at, len: body_len };
                             let is_in = self.put(record, &Bytes::copy_from_slice(body), place, is_old)?;
                             if is_in && is_old && self.found.insert(number) {
                                 self.report.found += 1;
                             }
                         }
-                        // The loss was reported for its due file.
+                        // The loss was reported for its table.
                         None if is_old => self.token(record),
                         None => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
@@ -240,13 +241,13 @@ impl Copy<'_> {
         &mut self,
         mut record: PutRecord,
         body: &Bytes,
-        place: Place,
+        place: BodyRef,
         is_old: bool,
     ) -> Result<bool, OpenError> {
         let number = record.number;
         let (core, cold) = self.step.both();
         if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
-            // It is in a due file as well, and that copy is newer.
+            // It is in a table as well, and that copy is newer.
             self.token(record);
             return Ok(false);
         }
@@ -307,7 +308,7 @@ impl Copy<'_> {
             _ => {}
         }
         let (core, cold) = self.step.both();
-        match core.replay_with(record.clone(), Some(cold as &mut dyn Cold<Place>)) {
+        match core.replay_with(record.clone(), Some(cold as &mut dyn Cold<BodyRef>)) {
             Ok(()) => self.write(&record),
             Err(error) if self.step.has_failure() => return Err(self.contradiction(&error)),
             Err(_) => self.report.idle_records += 1,

@@ -10,26 +10,26 @@
 //!    id, number or receipt that the old one issued, or goes on to issue, means another message here.
 //!
 //! # Layout
-//! - `origin`: the old directory's manifest, or what is known without it
-//! - `due`: due files, and rebuilt runs for them
-//! - `lost`: which messages due files have lost
+//! - `old_manifest`: the old directory's manifest, or what is known without it
+//! - `tables`: tables, and rebuilt runs for them
+//! - `missing`: which messages tables have lost
 //! - `journal`: the journal, record by record, as far as each still has a meaning
 
-mod due;
 mod journal;
-mod lost;
-mod origin;
+mod missing;
+mod old_manifest;
+mod tables;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_model::{Now, Number};
 
-use self::due::DueFiles;
-use self::origin::Origin;
+use self::old_manifest::OldDirectory;
+use self::tables::SavedTables;
 use super::check::{CheckReport, check};
 use super::enter;
-use super::few::{Few, few_of, with_few};
+use super::open_file_limit::{LimitedDisk, few_of, with_few};
 use crate::OpenError;
 use crate::backup::{fresh_incarnation, fresh_number, prepare};
 use crate::checkpoint::Checkpoint;
@@ -55,7 +55,7 @@ pub struct Lost {
 pub struct RepairReport {
     /// The number of messages in the new directory.
     pub messages: u64,
-    /// The number of entries copied from due files.
+    /// The number of entries copied from tables.
     pub entries: u64,
     /// The number of batches read from the journal.
     pub batches: u64,
@@ -63,13 +63,13 @@ pub struct RepairReport {
     pub records: u64,
     /// What was lost.
     pub lost: Vec<Lost>,
-    /// The number of messages lost in due files that were found in the journal, and are saved.
+    /// The number of messages lost in tables that were found in the journal, and are saved.
     pub found: u64,
     /// The number of records about messages that do not exist any more: left out.
     pub idle_records: u64,
     /// Messages that lost their key, because it has a new owner, and the record that ended their own claim is lost.
     pub keyless: Vec<Number>,
-    /// The manifest could not be read: it is not known what was settled in due files, so settled messages come again.
+    /// The manifest could not be read: it is not known what was settled in tables, so settled messages come again.
     pub without_manifest: bool,
     /// Purges and other bulk operations that were left out, since without the manifest it is not known which messages
     /// they affected.
@@ -96,7 +96,7 @@ impl RepairReport {
 
 /// The target of the repair.
 #[derive(Clone, Debug)]
-struct Target {
+struct NewDirectory {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     directory: u64,
@@ -107,7 +107,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Saves what can be saved of `dir` into `new_dir`, which has to be empty or missing, and checks that. `seed` is the
 /// random seed of the new directory's number. Reads all files once or twice. Uses the memory that an opening without
-/// a limit would use for the journal, 16 bytes for each message that due files have lost, and 24 for each message in
+/// a limit would use for the journal, 16 bytes for each message that tables have lost, and 24 for each message in
 /// them if the manifest is lost.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ pub fn repair(
 
 /// The same without the check of the new directory.
 fn repaired(
-    few: &Few,
+    few: &LimitedDisk,
     dir: &Path,
     new_disk: &PooledDisk,
     new_dir: &Path,
@@ -142,11 +142,11 @@ fn repaired(
     let (_lock, names) = enter(disk, dir)?;
     prepare(new_disk, new_dir)?;
     let mut report = RepairReport::default();
-    let origin = Origin::find(disk, dir, &names, &mut report)?;
+    let origin = OldDirectory::find(disk, dir, &names, &mut report)?;
     // A bad sector should cost no more than that sector.
     let disk = &few.lenient();
-    let target = Target { disk: Arc::new(new_disk.clone()), dir: new_dir.to_owned(), directory: seed };
-    let due = DueFiles::save(disk, dir, &origin, &names, &target, &mut report)?;
+    let target = NewDirectory { disk: Arc::new(new_disk.clone()), dir: new_dir.to_owned(), directory: seed };
+    let due = SavedTables::save(disk, dir, &origin, &names, &target, &mut report)?;
     let mut manifest = Manifest {
         incarnation: fresh_incarnation(dir, origin.incarnation.max(due.incarnation), seed)?,
         directory: seed,
@@ -155,7 +155,7 @@ fn repaired(
         next_number: origin.next_number.max(due.highest + 1),
         checkpoint: Checkpoint { start: 1, seen: origin.seen(), ..due.checkpoint },
     };
-    let lost = lost::lost(disk, dir, &origin, &due.unlost);
+    let lost = missing::lost(disk, dir, &origin, &due.unlost);
     journal::save(disk, dir, &origin, lost, &target, &mut manifest, now, &mut report)?;
     manifest.next_number = fresh_number(manifest.next_number);
     new_disk.sync_dir(new_dir).map_err(|error| OpenError::io(new_dir, error))?;

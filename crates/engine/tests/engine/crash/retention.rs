@@ -40,7 +40,7 @@ const LOWERED_TO: usize = 2;
 const HOUR_MS: u64 = 3_600_000;
 
 /// What is known of a message whose put was answered.
-struct Known {
+struct KnownMessage {
     queue: &'static str,
     id: MessageId,
     key: Key,
@@ -61,8 +61,8 @@ enum Fate {
 
 /// The answers of a run until the power failed.
 #[derive(Default)]
-struct Seen {
-    messages: Vec<Known>,
+struct RunAnswers {
+    messages: Vec<KnownMessage>,
     /// Whether the lowered maximum was requested, and whether that was answered.
     asked_lower: bool,
     lowered: bool,
@@ -71,8 +71,8 @@ struct Seen {
     is_through: bool,
 }
 
-impl Seen {
-    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Known> {
+impl RunAnswers {
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a KnownMessage> {
         self.messages.iter().filter(move |known| known.queue == name)
     }
 
@@ -103,7 +103,7 @@ fn set(store: &mut Driven, name: &str, setting: Setting) -> Option<()> {
 /// Puts one after the other, so that the ids are in the order of the puts. `None` once the disk has failed.
 fn put(
     store: &mut Driven,
-    seen: &mut Seen,
+    seen: &mut RunAnswers,
     queue_name: &'static str,
     count: usize,
     like: &Put,
@@ -112,13 +112,19 @@ fn put(
         let key: Key = format!("{queue_name} {}", seen.messages.len()).parse().unwrap();
         let one = Put { queue: queue(queue_name), ..like.clone() }.key(key.clone());
         let id = store.put(one).ok()?.id;
-        seen.messages.push(Known { queue: queue_name, id, key, expires: like.expires, fate: Fate::Pending });
+        seen.messages.push(KnownMessage {
+            queue: queue_name,
+            id,
+            key,
+            expires: like.expires,
+            fate: Fate::Pending,
+        });
     }
     Some(())
 }
 
 /// Takes all of a queue and buries them, one after the other.
-fn bury_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
+fn bury_all(store: &mut Driven, seen: &mut RunAnswers, name: &str) -> Option<()> {
     for taken in store.take(Take::from(queue(name)).max(100).lease_ms(HOUR_MS)).ok()? {
         store.advance(100);
         let at = store.now();
@@ -134,7 +140,7 @@ fn bury_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
 }
 
 /// Takes all of a queue and ends each lease separately.
-fn end_all(store: &mut Driven, seen: &mut Seen, name: &str) -> Option<()> {
+fn end_all(store: &mut Driven, seen: &mut RunAnswers, name: &str) -> Option<()> {
     for taken in store.take(Take::from(queue(name)).max(100).lease_ms(HOUR_MS)).ok()? {
         let known = seen.messages.iter_mut().find(|known| known.id == taken.message.id).unwrap();
         known.fate = Fate::Asked;
@@ -161,7 +167,7 @@ fn let_a_minute_pass(store: &mut Driven) {
 }
 
 /// The whole script, until the disk fails.
-fn script(store: &mut Driven, seen: &mut Seen) -> Option<()> {
+fn script(store: &mut Driven, seen: &mut RunAnswers) -> Option<()> {
     set(store, TIMED, Setting::DeadTtlMs(TTL_MS))?;
     set(store, MOST, Setting::DeadMax(KEPT as u64))?;
     set(store, DROPPED, Setting::OnExpiry(OnExpiry::Drop))?;
@@ -197,7 +203,7 @@ fn script(store: &mut Driven, seen: &mut Seen) -> Option<()> {
     fill(store)
 }
 
-fn run_until(change: Option<u64>, memory_limit: u64, fault: Fault) -> (MemoryDisk, ManualClock, Seen) {
+fn run_until(change: Option<u64>, memory_limit: u64, fault: Fault) -> (MemoryDisk, ManualClock, RunAnswers) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     if fault == Fault::SyncsLie {
         disk.lie_about_syncs();
@@ -205,13 +211,13 @@ fn run_until(change: Option<u64>, memory_limit: u64, fault: Fault) -> (MemoryDis
     if let Some(change) = change {
         disk.power_off_at(change);
     }
-    let mut seen = Seen::default();
+    let mut seen = RunAnswers::default();
     let options = small(&disk, &clock, memory_limit);
     if let Ok(mut store) = Driven::open(disk.clone(), clock.clone(), options) {
         seen.is_through = script(&mut store, &mut seen).is_some();
         if change.is_none() && memory_limit == TINY {
             let counters = store.engine.counters();
-            assert!(counters.checkpoints > 4 && counters.due_files > 0, "{counters:?}");
+            assert!(counters.flushes > 4 && counters.tables > 0, "{counters:?}");
         }
     }
     seen.changes = disk.changes();
@@ -236,7 +242,7 @@ fn crash_at(change: u64, memory_limit: u64, crash: Crash, fault: Fault) -> Resul
     check_later(&mut store, &seen)
 }
 
-fn break_on_purpose(store: &mut Driven, seen: &Seen, fault: Fault) {
+fn break_on_purpose(store: &mut Driven, seen: &RunAnswers, fault: Fault) {
     let engine = store.engine.clone();
     let reset = |name| vec![SettingChange::Reset(name)];
     match fault {
@@ -258,7 +264,7 @@ fn break_on_purpose(store: &mut Driven, seen: &Seen, fault: Fault) {
 }
 
 /// All messages of a queue that were put, as one call finds them.
-fn found(store: &mut Driven, seen: &Seen, name: &str) -> Result<Vec<Option<Message>>, String> {
+fn found(store: &mut Driven, seen: &RunAnswers, name: &str) -> Result<Vec<Option<Message>>, String> {
     let engine = store.engine.clone();
     let targets = seen.ids(name).into_iter().map(Target::Id).collect();
     let found = store.run(engine.get(queue(name), targets, false));
@@ -275,7 +281,7 @@ fn is_dead(found: Option<&Message>) -> bool {
 }
 
 /// What holds at any moment, from the first call on.
-fn check_at_once(store: &mut Driven, seen: &Seen) -> Result<(), String> {
+fn check_at_once(store: &mut Driven, seen: &RunAnswers) -> Result<(), String> {
     check_timed(store, seen)?;
     for (name, most) in [(MOST, Some(KEPT)), (LOWERED, seen.asked_lower.then_some(LOWERED_TO))] {
         check_most(store, seen, name, most)?;
@@ -284,7 +290,7 @@ fn check_at_once(store: &mut Driven, seen: &Seen) -> Result<(), String> {
     check_ended(store, seen)
 }
 
-fn check_timed(store: &mut Driven, seen: &Seen) -> Result<(), String> {
+fn check_timed(store: &mut Driven, seen: &RunAnswers) -> Result<(), String> {
     let now = store.now();
     for (known, found) in seen.of(TIMED).zip(found(store, seen, TIMED)?) {
         match known.fate {
@@ -311,7 +317,7 @@ fn check_timed(store: &mut Driven, seen: &Seen) -> Result<(), String> {
 }
 
 /// No call finds a message whose time is over.
-fn check_hidden(store: &mut Driven, known: &Known) -> Result<(), String> {
+fn check_hidden(store: &mut Driven, known: &KnownMessage) -> Result<(), String> {
     let engine = store.engine.clone();
     let name = queue(known.queue);
     let by_key =
@@ -332,7 +338,7 @@ fn check_hidden(store: &mut Driven, known: &Known) -> Result<(), String> {
 
 /// The messages of a queue that may be missing are the oldest of the dead, and the youngest are there, as many as are
 /// kept.
-fn check_most(store: &mut Driven, seen: &Seen, name: &str, most: Option<usize>) -> Result<(), String> {
+fn check_most(store: &mut Driven, seen: &RunAnswers, name: &str, most: Option<usize>) -> Result<(), String> {
     let found = found(store, seen, name)?;
     let asked = seen.of(name).filter(|known| matches!(known.fate, Fate::Asked)).count();
     let buried = seen.of(name).filter(|known| matches!(known.fate, Fate::Buried(_))).count();
@@ -358,7 +364,7 @@ fn check_most(store: &mut Driven, seen: &Seen, name: &str, most: Option<usize>) 
     Ok(())
 }
 
-fn check_dropped(store: &mut Driven, seen: &Seen) -> Result<(), String> {
+fn check_dropped(store: &mut Driven, seen: &RunAnswers) -> Result<(), String> {
     let now = store.now();
     for (known, found) in seen.of(DROPPED).zip(found(store, seen, DROPPED)?) {
         let has_expired = known.expires.is_some_and(|expires| expires <= now);
@@ -381,7 +387,7 @@ fn check_dropped(store: &mut Driven, seen: &Seen) -> Result<(), String> {
 }
 
 /// A lease whose end was answered stays ended: an attempt is spent, and its receipt is invalid.
-fn check_ended(store: &mut Driven, seen: &Seen) -> Result<(), String> {
+fn check_ended(store: &mut Driven, seen: &RunAnswers) -> Result<(), String> {
     for name in [ENDED, BACKED] {
         for (known, found) in seen.of(name).zip(found(store, seen, name)?) {
             let Some(message) = found else { return Err(format!("{} was lost", known.key)) };
@@ -404,7 +410,7 @@ fn check_ended(store: &mut Driven, seen: &Seen) -> Result<(), String> {
 }
 
 /// A minute later, without a call meanwhile: what is past its retention is in no count and no list.
-fn check_later(store: &mut Driven, seen: &Seen) -> Result<(), String> {
+fn check_later(store: &mut Driven, seen: &RunAnswers) -> Result<(), String> {
     let kept = |store: &mut Driven, name: &str| -> Result<usize, String> {
         let engine = store.engine.clone();
         let listed = store.run(engine.list(queue(name), StateKind::Dead, None, 100));

@@ -14,12 +14,12 @@ use dwell_testkit::Random;
 
 use crate::support::{Driven, queue};
 
-type Held = std::pin::Pin<Box<dyn Future<Output = Result<Vec<Delivery>>>>>;
+type PendingTake = std::pin::Pin<Box<dyn Future<Output = Result<Vec<Delivery>>>>>;
 
 pub(super) struct Workload {
     chance: Random,
     steps: usize,
-    held: Option<Held>,
+    held: Option<PendingTake>,
     pub(super) ids: Vec<(QueueName, MessageId, Number)>,
     pub(super) receipts: Vec<Receipt>,
     /// The same leases, as an operator would name them.
@@ -281,7 +281,7 @@ impl Workload {
     fn hold(&mut self, store: &mut Driven) -> Outcome {
         let engine = store.engine.clone();
         let take = Take::from_all(Workload::queues()).max(2);
-        let mut held: Held = Box::pin(async move { engine.take(take).await });
+        let mut held: PendingTake = Box::pin(async move { engine.take(take).await });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(held.as_mut().poll(&mut context).is_pending());
         store.driver.turn();
@@ -289,7 +289,7 @@ impl Workload {
         Outcome { answered: !store.disk.is_off(), promises: false }
     }
 
-    fn give_back(&mut self, held: Held, store: &mut Driven) -> Outcome {
+    fn give_back(&mut self, held: PendingTake, store: &mut Driven) -> Outcome {
         drop(held);
         store.driver.turn();
         *self.done.entry("give back").or_default() += 1;

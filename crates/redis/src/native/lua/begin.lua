@@ -121,7 +121,7 @@ if A.l then
   end
 end
 
--- A partition whose queue's spread is being changed is closed: `spread.rs` describes how it opens again.
+-- A partition whose queue's spread is being changed is closed: `repartition.rs` describes how it opens again.
 if A.W and (M[8] or A.W ~= (own.spread or A.D.spread)) then
   out.spread, out.moves = own.spread or A.D.spread, M[8] and true
   return cmsgpack.pack(out)

@@ -1,4 +1,4 @@
--- One step of a change of a queue's settings, in one partition: `configure.rs` and `spread.rs` list the steps.
+-- One step of a change of a queue's settings, in one partition: `configure.rs` and `repartition.rs` list the steps.
 --
 -- Keys    m w a; f s u o r l g; t T
 -- A.next  the change's version. A partition that has a later one is skipped; one that has this one has taken the step
@@ -6,7 +6,7 @@
 -- A.keep  leave the settings as they are; else A.own are the new ones, packed, or none
 -- A.change closes the partition: the change in progress, packed. Without it, the partition is open
 -- A.fixed refuse if there are messages
--- A.past  earlier spreads, see `token.lua`; none: the stored ones stay
+-- A.past  earlier spreads, see `idempotency.lua`; none: the stored ones stay
 -- A.reg   the queue's registration
 -- Reply   `done`, or `changed`: the partition has another number; or `fixed`; or `enter`: register the queue first. Of one that was
 --         closed `until`, when its last token ends, and `past`, its spreads before

@@ -7,7 +7,7 @@ use dwell_model::QueueName;
 use dwell_store::Error;
 use tokio::runtime::Handle;
 
-use super::{Inner, Look, Ticket, Waits, end_look, finish, locked, pay};
+use super::{Inner, Probe, Ticket, WaitingState, end_look, finish, locked, pay};
 
 /// Held by the task that serves a ticket, or is about to. Dropped before the serving has ended, it answers the
 /// ticket.
@@ -53,7 +53,7 @@ pub(in crate::native) struct AskGuard {
     inner: Arc<Inner>,
     runtime: Handle,
     queue: QueueName,
-    look: Option<Arc<Mutex<Look>>>,
+    look: Option<Arc<Mutex<Probe>>>,
     has_ended: bool,
 }
 
@@ -68,7 +68,7 @@ impl AskGuard {
     }
 
     /// The look during which the guard may be dropped.
-    pub(super) fn looks(&mut self, look: &Arc<Mutex<Look>>) {
+    pub(super) fn looks(&mut self, look: &Arc<Mutex<Probe>>) {
         self.look = Some(Arc::clone(look));
     }
 
@@ -88,7 +88,7 @@ impl Drop for AskGuard {
         }
         let tickets: Vec<Arc<Ticket>> = {
             let mut waits = locked(&self.inner.waiters.0);
-            let Waits { takes, queues, .. } = &mut *waits;
+            let WaitingState { takes, queues, .. } = &mut *waits;
             let Some(watched) = queues.get_mut(&self.queue) else { return };
             if watched.turns.is_empty() {
                 queues.remove(&self.queue);
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::RedisStore;
-    use crate::native::waiting::{Answer, serve};
+    use crate::native::waiting::{TakeAnswer, serve};
 
     async fn in_time<T>(event: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(60), event).await.expect("it comes in time")
@@ -161,7 +161,7 @@ mod tests {
         let server = Server::start();
         let store = RedisStore::open(server.address(), Limits::default()).await.unwrap();
         let (inner, runtime) = (Arc::clone(&store.inner), store.runtime.clone());
-        let panics = poll_fn(|_| -> Poll<Answer> { panic!("on purpose") });
+        let panics = poll_fn(|_| -> Poll<TakeAnswer> { panic!("on purpose") });
         let taking = async move { serve(&inner, &runtime, panics).await };
         assert!(in_time(tokio::spawn(taking)).await.unwrap_err().is_panic());
         assert!(in_time(store.queues(None, 1)).await.unwrap().is_empty(), "calls go on");

@@ -20,12 +20,12 @@ const TASKS: usize = 8;
 /// The handles of the tasks. Each task starts with the first of its queues, and ends some time after no take waits on
 /// any of them.
 #[derive(Default)]
-pub(super) struct Askers {
+pub(super) struct QueuePollers {
     tasks: [Option<mpsc::UnboundedSender<QueueName>>; TASKS],
     places: RandomState,
 }
 
-impl Askers {
+impl QueuePollers {
     /// Starts an asker for a queue that has none. False if the runtime has ended.
     pub(super) fn begin(&mut self, inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName) -> bool {
         // It fits: a remainder is below the number of tasks.

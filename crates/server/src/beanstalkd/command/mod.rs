@@ -28,7 +28,7 @@ mod watch;
 use dwell_model::QueueName;
 
 use super::arguments::Arguments;
-use super::counters::Counted;
+use super::counters::CountedCommand;
 use super::frame::Malformed;
 use super::reply::Replies;
 use super::session::Session;
@@ -36,7 +36,7 @@ use super::session::Session;
 pub(super) use delete::delete_all;
 pub(crate) use put::PutJob;
 pub(super) use put::{PutLine, put_all};
-pub(super) use reserve::{Reserved, Wish};
+pub(super) use reserve::{ReserveRequest, Reserved};
 pub(super) use settle::{Settling, settle_all};
 
 /// A command, as a client sent it.
@@ -124,30 +124,30 @@ impl Command {
     }
 
     /// The counter of `stats` for this command; not all have one.
-    pub(super) fn counted(&self) -> Option<Counted> {
+    pub(super) fn counted(&self) -> Option<CountedCommand> {
         Some(match self {
-            Command::Put(_) => Counted::Put,
-            Command::Use(_) => Counted::Use,
-            Command::Reserve { timeout_s: None } => Counted::Reserve,
-            Command::Reserve { timeout_s: Some(_) } => Counted::ReserveWithTimeout,
-            Command::Delete(_) => Counted::Delete,
-            Command::Release { .. } => Counted::Release,
-            Command::Bury { .. } => Counted::Bury,
-            Command::Touch(_) => Counted::Touch,
-            Command::Watch(_) => Counted::Watch,
-            Command::Ignore(_) => Counted::Ignore,
-            Command::Peek(_) => Counted::Peek,
-            Command::PeekReady => Counted::PeekReady,
-            Command::PeekDelayed => Counted::PeekDelayed,
-            Command::PeekBuried => Counted::PeekBuried,
-            Command::Kick(_) => Counted::Kick,
-            Command::Stats => Counted::Stats,
-            Command::StatsTube(_) => Counted::StatsTube,
-            Command::StatsJob(_) => Counted::StatsJob,
-            Command::ListTubes => Counted::ListTubes,
-            Command::ListTubeUsed => Counted::ListTubeUsed,
-            Command::ListTubesWatched => Counted::ListTubesWatched,
-            Command::PauseTube { .. } => Counted::PauseTube,
+            Command::Put(_) => CountedCommand::Put,
+            Command::Use(_) => CountedCommand::Use,
+            Command::Reserve { timeout_s: None } => CountedCommand::Reserve,
+            Command::Reserve { timeout_s: Some(_) } => CountedCommand::ReserveWithTimeout,
+            Command::Delete(_) => CountedCommand::Delete,
+            Command::Release { .. } => CountedCommand::Release,
+            Command::Bury { .. } => CountedCommand::Bury,
+            Command::Touch(_) => CountedCommand::Touch,
+            Command::Watch(_) => CountedCommand::Watch,
+            Command::Ignore(_) => CountedCommand::Ignore,
+            Command::Peek(_) => CountedCommand::Peek,
+            Command::PeekReady => CountedCommand::PeekReady,
+            Command::PeekDelayed => CountedCommand::PeekDelayed,
+            Command::PeekBuried => CountedCommand::PeekBuried,
+            Command::Kick(_) => CountedCommand::Kick,
+            Command::Stats => CountedCommand::Stats,
+            Command::StatsTube(_) => CountedCommand::StatsTube,
+            Command::StatsJob(_) => CountedCommand::StatsJob,
+            Command::ListTubes => CountedCommand::ListTubes,
+            Command::ListTubeUsed => CountedCommand::ListTubeUsed,
+            Command::ListTubesWatched => CountedCommand::ListTubesWatched,
+            Command::PauseTube { .. } => CountedCommand::PauseTube,
             Command::ReserveJob(_) | Command::KickJob(_) | Command::Quit => return None,
         })
     }

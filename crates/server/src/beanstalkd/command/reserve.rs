@@ -28,7 +28,7 @@ pub(super) fn parse_with_timeout(mut rest: Arguments<'_>) -> Result<Command, Mal
 
 /// One reserve, or several that arrived together.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::beanstalkd) struct Wish {
+pub(in crate::beanstalkd) struct ReserveRequest {
     /// The number of reserves.
     pub(in crate::beanstalkd) count: usize,
     /// The timeout of the first of them, on the session's clock; `None` for never.
@@ -44,7 +44,7 @@ pub(in crate::beanstalkd) enum Reserved {
     Answer(Word),
 }
 
-impl Wish {
+impl ReserveRequest {
     /// The next step at `now_ms`, on the session's clock. `empty` says that an earlier take has found nothing.
     pub(in crate::beanstalkd) fn step(
         self,

@@ -30,11 +30,11 @@ use tokio::time::sleep;
 
 use self::reading::Coming;
 use self::writing::WRITE;
-use super::Shared;
+use super::BeanstalkdShared;
 use super::command::{Command, delete_all, put_all, settle_all};
-use super::counters::Counted;
+use super::command_log::Logged;
+use super::counters::CountedCommand;
 use super::frame::{Frame, Parser};
-use super::logged::Logged;
 use super::reply::{Replies, Word};
 use super::session::Session;
 use crate::admission::Growing;
@@ -49,7 +49,7 @@ const FIRST_PAUSE_MS: u64 = 10;
 const LONGEST_PAUSE_MS: u64 = 1_000;
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Shared>) {
+pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<BeanstalkdShared>) {
     // A failure costs only speed, or delays the notice of a disconnect.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_keepalive(true);
@@ -59,7 +59,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
 }
 
 /// Whether a connection is over, other than by an error.
-type Flow = ControlFlow<()>;
+type Ended = ControlFlow<()>;
 
 struct Connection {
     stream: TcpStream,
@@ -84,7 +84,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, shared: Arc<Shared>) -> Connection {
+    fn new(stream: TcpStream, shared: Arc<BeanstalkdShared>) -> Connection {
         let parser = Parser::new(shared.store.limits().body_len);
         let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
         Connection {
@@ -165,23 +165,23 @@ impl Connection {
         Some(frame)
     }
 
-    async fn handle(&mut self, frame: Frame) -> io::Result<Flow> {
+    async fn handle(&mut self, frame: Frame) -> io::Result<Ended> {
         match frame {
             Frame::Command(command) => return self.command(command).await,
-            Frame::Foreign => return Ok(Flow::Break(())),
+            Frame::Foreign => return Ok(Ended::Break(())),
             Frame::BadFormat => self.refuse(Word::BadFormat, "bad_format"),
             Frame::UnknownCommand => self.refuse(Word::UnknownCommand, "unknown_command"),
             Frame::ExpectedCrlf => {
-                self.session.shared.counters.count(Counted::Put);
+                self.session.shared.counters.count(CountedCommand::Put);
                 self.session.is_producer();
                 self.refuse(Word::ExpectedCrlf, "expected_crlf");
             }
             Frame::JobTooBig => {
-                self.session.shared.counters.count(Counted::Put);
+                self.session.shared.counters.count(CountedCommand::Put);
                 self.refuse(Word::JobTooBig, "body_too_large");
             }
             Frame::NoRoom => {
-                self.session.shared.counters.count(Counted::Put);
+                self.session.shared.counters.count(CountedCommand::Put);
                 self.session.is_producer();
                 if self.session.shared.is_draining() {
                     self.replies.word(Word::Draining);
@@ -190,7 +190,7 @@ impl Connection {
                 }
             }
         }
-        Ok(Flow::Continue(()))
+        Ok(Ended::Continue(()))
     }
 
     /// Refuses what no store could execute.
@@ -200,15 +200,15 @@ impl Connection {
         self.replies.word(word);
     }
 
-    async fn command(&mut self, command: Command) -> io::Result<Flow> {
+    async fn command(&mut self, command: Command) -> io::Result<Ended> {
         let logged = Logged::begin(&command, &self.session);
         if let Some(counted) = command.counted() {
             self.session.shared.counters.count(counted);
         }
-        let mut flow = Flow::Continue(());
+        let mut flow = Ended::Continue(());
         let commands = match command {
             Command::Quit => {
-                flow = Flow::Break(());
+                flow = Ended::Break(());
                 1
             }
             Command::Put(first) => {

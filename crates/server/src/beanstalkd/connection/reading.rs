@@ -13,16 +13,16 @@ use tokio::time::timeout;
 
 use super::Connection;
 use crate::admission::{Growing, PRESSED, SMALL, pressed_pace};
-use crate::pace::Pace;
+use crate::arrival_rate::ArrivalRate;
 
 /// The maximum size of one read.
 pub(super) const READ: usize = 64 * 1024;
 
 /// The rate of a command that is arriving.
 pub(super) struct Coming {
-    pace: Pace,
+    pace: ArrivalRate,
     /// The rate that it has to keep while others wait for the room that it holds, and whether it did of late.
-    pressed: Pace,
+    pressed: ArrivalRate,
     is_fast: bool,
 }
 
@@ -55,7 +55,7 @@ impl Connection {
         let now_ms = self.session.now_ms();
         let (read_ms, rate) = (shared.config.read_ms, shared.config.read_rate);
         let coming = self.command.get_or_insert_with(|| Coming {
-            pace: Pace::new(read_ms, rate, now_ms),
+            pace: ArrivalRate::new(read_ms, rate, now_ms),
             pressed: pressed_pace(now_ms),
             is_fast: true,
         });
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::admission::Memory;
-    use crate::beanstalkd::Shared;
+    use crate::beanstalkd::BeanstalkdShared;
     use crate::config::BeanstalkdConfig;
     use crate::returns::Returns;
 
@@ -187,7 +187,7 @@ mod tests {
         let (returns, _returned) = Returns::start(Arc::clone(&store));
         let (_drain, draining) = watch::channel(false);
         let (config, memory) = (BeanstalkdConfig::default(), Memory::new(1 << 20));
-        let shared = Shared::new(store, config, clock, returns, draining, Arc::default(), memory);
+        let shared = BeanstalkdShared::new(store, config, clock, returns, draining, Arc::default(), memory);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, server) = tokio::join!(client, listener.accept());

@@ -14,14 +14,14 @@ use tokio::time::timeout;
 use super::Connection;
 use super::reading::READ;
 use super::writing::WRITE;
-use crate::admission::{Held, NoRoom, PATIENCE};
-use crate::beanstalkd::Shared;
-use crate::beanstalkd::command::{Reserved, Wish};
+use crate::admission::{NoRoom, PATIENCE, ReservedBytes};
+use crate::beanstalkd::BeanstalkdShared;
+use crate::beanstalkd::command::{ReserveRequest, Reserved};
 use crate::beanstalkd::reply::Word;
 
 /// The result of a wait for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum RoomOutcome {
     /// There was room at once.
     AtOnce,
     /// There was room after a wait.
@@ -57,7 +57,7 @@ impl Connection {
                 self.refuse(Word::OutOfMemory, "too_many_leased");
                 return Ok(1);
             }
-            let wish = Wish { count: count.min(share), until_ms };
+            let wish = ReserveRequest { count: count.min(share), until_ms };
             let draining = self.session.shared.is_draining();
             let may_wait = !self.hung_up && !draining;
             // After an empty take there is only waiting; a server that drains hands out no more.
@@ -75,10 +75,10 @@ impl Connection {
             // The lease begins with the take, so nothing may delay its reply.
             self.flush().await?;
             match self.room(Duration::from_millis(take.wait_ms)).await? {
-                Room::AtOnce => {}
+                RoomOutcome::AtOnce => {}
                 // Less time is left to wait.
-                Room::Later => continue,
-                Room::None => {
+                RoomOutcome::Later => continue,
+                RoomOutcome::None => {
                     empty = true;
                     continue;
                 }
@@ -100,11 +100,11 @@ impl Connection {
 
     /// Takes; if it has to wait, until the client disconnects or the server drains. Jobs for which there is no room are
     /// given back, as if there had been none.
-    async fn take(&mut self, take: Take) -> io::Result<Result<(Vec<Delivery>, Held), Error>> {
+    async fn take(&mut self, take: Take) -> io::Result<Result<(Vec<Delivery>, ReservedBytes), Error>> {
         let shared = Arc::clone(&self.session.shared);
         let nothing = || Ok((Vec::new(), shared.memory.add(0)));
         let waits = take.wait_ms > 0;
-        let _waiting = waits.then(|| Waiting::begin(&shared));
+        let _waiting = waits.then(|| WaitingGuard::begin(&shared));
         let patience = PATIENCE.min(Duration::from_millis(take.wait_ms));
         let bytes = |taken: &Result<Vec<Delivery>, Error>| {
             taken.iter().flatten().map(|delivery| delivery.message.body.len()).sum()
@@ -141,31 +141,31 @@ impl Connection {
 
     /// Waits until no more is held than the limit, for at most `most`, and no longer than until the client disconnects
     /// or the server drains.
-    async fn room(&mut self, most: Duration) -> io::Result<Room> {
+    async fn room(&mut self, most: Duration) -> io::Result<RoomOutcome> {
         let shared = Arc::clone(&self.session.shared);
         if !shared.memory.is_over() {
-            return Ok(Room::AtOnce);
+            return Ok(RoomOutcome::AtOnce);
         }
         tokio::select! {
             biased;
-            room = timeout(most, shared.memory.room()) => Ok(room.map_or(Room::None, |()| Room::Later)),
-            () = shared.drained() => Ok(Room::None),
+            room = timeout(most, shared.memory.room()) => Ok(room.map_or(RoomOutcome::None, |()| RoomOutcome::Later)),
+            () = shared.drained() => Ok(RoomOutcome::None),
             end = hang_up(&mut self.stream, &mut self.bytes), if !self.hung_up => {
                 self.hangs_up(end?);
-                Ok(Room::None)
+                Ok(RoomOutcome::None)
             }
         }
     }
 
-    fn hangs_up(&mut self, end: End) {
+    fn hangs_up(&mut self, end: ClientEnd) {
         self.hung_up = true;
-        self.ended |= end == End::AllRead;
+        self.ended |= end == ClientEnd::AllRead;
     }
 }
 
 /// How it is known that the client sends no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ClientEnd {
     /// All that it sent has been read.
     AllRead,
     /// Unread bytes are left.
@@ -174,15 +174,15 @@ enum End {
 
 /// Returns when the client sends no more: it has closed the connection, or its half of it. It reads to detect that, but
 /// only a bounded amount from a client that goes on sending. Cancel safe.
-async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<End> {
+async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<ClientEnd> {
     while bytes.len() < READ {
         bytes.reserve(256);
         if stream.read_buf(bytes).await? == 0 {
-            return Ok(End::AllRead);
+            return Ok(ClientEnd::AllRead);
         }
     }
     read_closed(stream).await?;
-    Ok(End::Told)
+    Ok(ClientEnd::Told)
 }
 
 /// Returns once the peer has closed its half, even if earlier bytes have not been read.
@@ -209,16 +209,16 @@ async fn read_closed(stream: &TcpStream) -> io::Result<()> {
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Counts a waiting connection.
-struct Waiting<'a>(&'a Shared);
+struct WaitingGuard<'a>(&'a BeanstalkdShared);
 
-impl<'a> Waiting<'a> {
-    fn begin(shared: &'a Shared) -> Waiting<'a> {
+impl<'a> WaitingGuard<'a> {
+    fn begin(shared: &'a BeanstalkdShared) -> WaitingGuard<'a> {
         shared.counters.waiting.add(1);
-        Waiting(shared)
+        WaitingGuard(shared)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.counters.waiting.sub(1);
     }

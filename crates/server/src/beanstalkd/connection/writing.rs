@@ -18,11 +18,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::{Held, PRESSED, SMALL, pressed_pace};
-use crate::beanstalkd::Shared;
+use crate::admission::{PRESSED, ReservedBytes, SMALL, pressed_pace};
+use crate::arrival_rate::ArrivalRate;
+use crate::beanstalkd::BeanstalkdShared;
 use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
-use crate::pace::Pace;
 
 /// Replies are written at the latest when they have this many bytes.
 pub(super) const WRITE: usize = 256 * 1024;
@@ -66,9 +66,9 @@ impl Connection {
 /// Writes everything. A client that does not read is disconnected after a timeout.
 async fn write(
     stream: &mut TcpStream,
-    shared: &Shared,
+    shared: &BeanstalkdShared,
     mut replies: BytesMut,
-    room: Option<Held>,
+    room: Option<ReservedBytes>,
 ) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
@@ -81,7 +81,7 @@ async fn write(
     });
     let now_ms = || shared.clock.now().mono_ms;
     let began_ms = if held.is_some() { now_ms() } else { 0 };
-    let mut pace = Pace::new(shared.config.write_ms, shared.config.read_rate, began_ms);
+    let mut pace = ArrivalRate::new(shared.config.write_ms, shared.config.read_rate, began_ms);
     let mut pressed = pressed_pace(began_ms);
     while !replies.is_empty() {
         let mut stood_still = Duration::ZERO;

@@ -16,7 +16,7 @@ use crate::http::tests::app;
 use crate::json::object;
 use crate::security::{Token, TokenDigest, Tokens};
 
-impl Answer for Removed {}
+impl ItemAnswer for Removed {}
 
 /// An operation on numbers that blocks until the test lets a chunk pass.
 struct Gated {
@@ -24,7 +24,7 @@ struct Gated {
     done: Arc<Mutex<Vec<Vec<u64>>>>,
 }
 
-impl Operation for Gated {
+impl BatchOperation for Gated {
     type Item = u64;
     type Answer = Removed;
 
@@ -40,7 +40,7 @@ impl Operation for Gated {
 }
 
 struct Flow {
-    stream: Stream<Gated>,
+    stream: BatchStream<Gated>,
     gate: Arc<Semaphore>,
     done: Arc<Mutex<Vec<Vec<u64>>>>,
     drain: watch::Sender<bool>,
@@ -57,14 +57,14 @@ fn flow(count: u64) -> Flow {
     let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Timing::new(&app));
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
-    let to_do = Rest::of(Arc::new(Unwritten::new(app.returns.clone())));
+    let to_do = RestOfAnswer::of(Arc::new(Unwritten::new(app.returns.clone())));
     let app = Arc::new(app);
-    let stream = Stream {
+    let stream = BatchStream {
         app,
         caller: Caller::Anybody,
         operation,
         lines,
-        chunk: Chunk::default(),
+        chunk: ItemChunk::default(),
         max_items: 25,
         over: false,
         to_do,

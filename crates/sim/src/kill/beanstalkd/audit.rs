@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::Shared;
-use super::ledger::{Job, Way};
-use super::wire::{Reply, Wire};
+use super::BeanstalkdShared;
+use super::ledger::{LedgerJob, Way};
+use super::wire::{BeanstalkdReply, BeanstalkdWire};
 use super::worker::TUBES;
 
 /// The number of jobs that are requested at a time.
@@ -15,8 +15,8 @@ const AT_ONCE: usize = 64;
 ///
 /// # Errors
 /// If the server does not answer.
-pub(super) fn audit(shared: &Shared, address: SocketAddr, last: bool) -> io::Result<()> {
-    let mut wire = Wire::connect(address)?;
+pub(super) fn audit(shared: &BeanstalkdShared, address: SocketAddr, last: bool) -> io::Result<()> {
+    let mut wire = BeanstalkdWire::connect(address)?;
     let mut ledger = shared.ledger();
     let ids: Vec<u64> =
         ledger.jobs.iter().filter(|(_, job)| last || job.ways != [Way::Gone]).map(|(id, _)| *id).collect();
@@ -26,7 +26,7 @@ pub(super) fn audit(shared: &Shared, address: SocketAddr, last: bool) -> io::Res
         wire.send(commands.as_bytes())?;
         for id in ids {
             let (stats, peek) = (wire.reply()?, wire.reply()?);
-            let seen = Seen { stats, peek, before_ms, after_ms: shared.now_ms() };
+            let seen = AuditedJob { stats, peek, before_ms, after_ms: shared.now_ms() };
             let Some(job) = ledger.jobs.get_mut(id) else { continue };
             let ways: Vec<Way> = job.ways.iter().copied().filter(|way| seen.is(job, *way)).collect();
             if ways.is_empty() {
@@ -49,15 +49,15 @@ pub(super) fn audit(shared: &Shared, address: SocketAddr, last: bool) -> io::Res
 
 /// The observed state of a job, and when it was observed.
 #[derive(Debug)]
-struct Seen {
-    stats: Reply,
-    peek: Reply,
+struct AuditedJob {
+    stats: BeanstalkdReply,
+    peek: BeanstalkdReply,
     before_ms: i64,
     after_ms: i64,
 }
 
-impl Seen {
-    fn is(&self, job: &Job, way: Way) -> bool {
+impl AuditedJob {
+    fn is(&self, job: &LedgerJob, way: Way) -> bool {
         let (is_there, priority) = match way {
             Way::Gone => return self.stats.word() == "NOT_FOUND" && self.peek.word() == "NOT_FOUND",
             Way::Buried { priority } => (self.stats.field("state") == Some("buried"), priority),
@@ -87,7 +87,7 @@ impl Seen {
 }
 
 /// The number of jobs, in all tubes and states.
-fn count(wire: &mut Wire) -> io::Result<i64> {
+fn count(wire: &mut BeanstalkdWire) -> io::Result<i64> {
     let mut count = 0;
     for tube in TUBES {
         let stats = wire.ask(&format!("stats-tube {tube}"))?;

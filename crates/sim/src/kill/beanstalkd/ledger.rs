@@ -21,7 +21,7 @@ pub(super) enum Way {
 
 /// A job as it was put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Put {
+pub(super) struct PutJob {
     pub(super) tube: &'static str,
     pub(super) priority: u32,
     pub(super) delay_s: u32,
@@ -33,14 +33,14 @@ pub(super) struct Put {
 
 /// A job whose id is known.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) put: Put,
+pub(super) struct LedgerJob {
+    pub(super) put: PutJob,
     pub(super) ways: Vec<Way>,
 }
 
 /// Counters of the run.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct JobCounts {
     pub(super) inserted: u64,
     pub(super) deleted: u64,
     /// Commands that never got a reply.
@@ -49,17 +49,17 @@ pub(super) struct Counts {
 
 /// The ledger; see the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) jobs: BTreeMap<u64, Job>,
+pub(super) struct JobLedger {
+    pub(super) jobs: BTreeMap<u64, LedgerJob>,
     /// Puts without a reply so far, by their bodies, which are all distinct.
-    pub(super) pending: HashMap<Vec<u8>, Put>,
+    pub(super) pending: HashMap<Vec<u8>, PutJob>,
     /// The ids of reserved jobs.
     held: BTreeSet<u64>,
-    pub(super) counts: Counts,
+    pub(super) counts: JobCounts,
     pub(super) violations: Vec<String>,
 }
 
-impl Ledger {
+impl JobLedger {
     pub(super) fn accuse(&mut self, text: String) {
         self.violations.push(text);
     }
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// Records a put before it is sent.
-    pub(super) fn put(&mut self, put: Put) {
+    pub(super) fn put(&mut self, put: PutJob) {
         self.pending.insert(put.body.clone(), put);
     }
 
@@ -87,11 +87,11 @@ impl Ledger {
     }
 
     /// Records that a put without a reply took effect, before now.
-    fn found(&mut self, id: u64, put: Put, now_ms: i64) {
+    fn found(&mut self, id: u64, put: PutJob, now_ms: i64) {
         let delay_ms = i64::from(put.delay_s) * 1_000;
         let from_ms = (put.sent_ms + delay_ms, now_ms + delay_ms);
         let ways = vec![Way::Waits { priority: put.priority, from_ms }];
-        if let Some(other) = self.jobs.insert(id, Job { put, ways }) {
+        if let Some(other) = self.jobs.insert(id, LedgerJob { put, ways }) {
             self.accuse(format!("id {id} was given twice, before to {:?}", other.put));
         }
     }
@@ -145,18 +145,18 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn put(body: &str) -> Put {
-        Put { tube: "t", priority: 1, delay_s: 2, ttr_s: 3, body: body.into(), sent_ms: 1_000 }
+    fn put(body: &str) -> PutJob {
+        PutJob { tube: "t", priority: 1, delay_s: 2, ttr_s: 3, body: body.into(), sent_ms: 1_000 }
     }
 
-    fn ledger() -> Ledger {
-        let mut ledger = Ledger::default();
+    fn ledger() -> JobLedger {
+        let mut ledger = JobLedger::default();
         ledger.put(put("a"));
         ledger.inserted(7, b"a", 1_010);
         ledger
     }
 
-    fn accused(mut ledger: Ledger, deed: impl FnOnce(&mut Ledger)) -> bool {
+    fn accused(mut ledger: JobLedger, deed: impl FnOnce(&mut JobLedger)) -> bool {
         assert!(ledger.violations.is_empty());
         deed(&mut ledger);
         !ledger.violations.is_empty()
@@ -169,19 +169,19 @@ mod tests {
         assert!(accused(ledger(), |l| l.reserved(7, b"b", 3_000)), "another body");
         assert!(accused(ledger(), |l| l.reserved(8, b"a", 3_000)), "never put");
         assert!(accused(ledger(), |l| (0..2).for_each(|_| l.reserved(7, b"a", 3_000))), "two holders");
-        let gone = |l: &mut Ledger| {
+        let gone = |l: &mut JobLedger| {
             l.may_become(7, Way::Gone);
             l.became(7, Way::Gone, Way::Gone);
             l.reserved(7, b"a", 3_000);
         };
         assert!(accused(ledger(), gone), "resurrected");
-        let buried = |l: &mut Ledger| {
+        let buried = |l: &mut JobLedger| {
             l.may_become(7, Way::Buried { priority: 1 });
             l.became(7, Way::Buried { priority: 1 }, Way::Buried { priority: 1 });
             l.reserved(7, b"a", 3_000);
         };
         assert!(accused(ledger(), buried), "buried");
-        let again = |l: &mut Ledger| {
+        let again = |l: &mut JobLedger| {
             l.put(put("c"));
             l.inserted(7, b"c", 1_020);
         };
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_had_no_reply_may_have_happened_or_not() {
-        let unknown = |l: &mut Ledger| {
+        let unknown = |l: &mut JobLedger| {
             l.reserved(7, b"a", 3_000);
             l.may_become(7, Way::Gone);
             l.killed();

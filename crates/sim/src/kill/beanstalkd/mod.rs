@@ -23,9 +23,9 @@ use std::thread;
 use dwell_testkit::Random;
 use dwell_time::{Clock as _, SystemClock};
 
-use self::ledger::Ledger;
+use self::ledger::JobLedger;
 use self::worker::Worker;
-use super::{ROUND, Wish, pause_ms};
+use super::{KillOptions, ROUND, pause_ms};
 use crate::server::Server;
 
 /// The number of connections that send commands.
@@ -33,15 +33,15 @@ const WORKERS: u64 = 6;
 
 /// The state shared by all threads.
 #[derive(Debug)]
-struct Shared {
-    ledger: Mutex<Ledger>,
+struct BeanstalkdShared {
+    ledger: Mutex<JobLedger>,
     clock: SystemClock,
     /// Whether connections end because the server is being killed.
     killing: AtomicBool,
 }
 
-impl Shared {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+impl BeanstalkdShared {
+    fn ledger(&self) -> MutexGuard<'_, JobLedger> {
         // A thread that panicked fails the run anyway.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,7 +55,7 @@ impl Shared {
 ///
 /// # Errors
 /// If something other than a promise of dwell fails.
-pub(super) fn run(wish: &Wish) -> io::Result<bool> {
+pub(super) fn run(wish: &KillOptions) -> io::Result<bool> {
     println!(
         "seed {}; the same choices again, though threads never meet twice in the same way: dwell-sim kill --protocol \
          beanstalkd --rounds {} --seed {}",
@@ -68,8 +68,8 @@ pub(super) fn run(wish: &Wish) -> io::Result<bool> {
     let data = directory.path().join("data");
     let mut dwell = wish.dwell.clone();
     dwell.serve.extend(["--beanstalkd".to_owned(), "127.0.0.1:0".to_owned()]);
-    let shared = Shared {
-        ledger: Mutex::new(Ledger::default()),
+    let shared = BeanstalkdShared {
+        ledger: Mutex::new(JobLedger::default()),
         clock: SystemClock::new(),
         killing: AtomicBool::new(false),
     };
@@ -108,7 +108,13 @@ fn address(server: &Server) -> io::Result<SocketAddr> {
 }
 
 /// One round: load, and a kill at a random moment.
-fn round(shared: &Shared, seed: u64, round: u32, rng: &mut Random, server: Server) -> io::Result<()> {
+fn round(
+    shared: &BeanstalkdShared,
+    seed: u64,
+    round: u32,
+    rng: &mut Random,
+    server: Server,
+) -> io::Result<()> {
     let address = address(&server)?;
     let enough = rng.between(20, 1_500);
     shared.killing.store(false, Ordering::SeqCst);

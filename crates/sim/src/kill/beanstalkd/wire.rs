@@ -9,21 +9,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Wire(BufReader<TcpStream>);
+pub(super) struct BeanstalkdWire(BufReader<TcpStream>);
 
 /// A reply: its words, and its data if there is any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct BeanstalkdReply {
     pub(super) line: String,
     pub(super) body: Vec<u8>,
 }
 
-impl Wire {
-    pub(super) fn connect(address: SocketAddr) -> io::Result<Wire> {
+impl BeanstalkdWire {
+    pub(super) fn connect(address: SocketAddr) -> io::Result<BeanstalkdWire> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Wire(BufReader::new(stream)))
+        Ok(BeanstalkdWire(BufReader::new(stream)))
     }
 
     /// Sends raw commands, several at a time.
@@ -32,7 +32,7 @@ impl Wire {
     }
 
     /// Reads the next reply.
-    pub(super) fn reply(&mut self) -> io::Result<Reply> {
+    pub(super) fn reply(&mut self) -> io::Result<BeanstalkdReply> {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line)?;
         let line = line.strip_suffix(b"\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -44,17 +44,17 @@ impl Wire {
             self.0.read_exact(&mut body)?;
             body.truncate(body.len() - 2);
         }
-        Ok(Reply { line, body })
+        Ok(BeanstalkdReply { line, body })
     }
 
     /// Sends one command and reads its reply.
-    pub(super) fn ask(&mut self, command: &str) -> io::Result<Reply> {
+    pub(super) fn ask(&mut self, command: &str) -> io::Result<BeanstalkdReply> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 }
 
-impl Reply {
+impl BeanstalkdReply {
     /// The first word of the reply.
     pub(super) fn word(&self) -> &str {
         self.line.split(' ').next().unwrap_or_default()

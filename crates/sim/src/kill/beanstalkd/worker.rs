@@ -10,9 +10,9 @@ use std::sync::mpsc::Sender;
 
 use dwell_testkit::Random;
 
-use super::Shared;
-use super::ledger::{Put, Way};
-use super::wire::{Reply, Wire};
+use super::BeanstalkdShared;
+use super::ledger::{PutJob, Way};
+use super::wire::{BeanstalkdReply, BeanstalkdWire};
 
 /// The names of the tubes.
 pub(super) const TUBES: [&str; 4] = ["mails", "orders", "a/b:c", "default"];
@@ -23,10 +23,10 @@ const TTRS_S: [u32; 3] = [100_000, 1_234_567, u32::MAX];
 
 /// A worker; see the [module](self).
 pub(super) struct Worker<'a> {
-    shared: &'a Shared,
+    shared: &'a BeanstalkdShared,
     rng: Random,
     number: u64,
-    wire: Wire,
+    wire: BeanstalkdWire,
     answered: Sender<u64>,
     /// The number of bodies so far, so that each is distinct.
     bodies: u64,
@@ -38,13 +38,13 @@ pub(super) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(super) fn connect(
-        shared: &'a Shared,
+        shared: &'a BeanstalkdShared,
         rng: Random,
         number: u64,
         address: SocketAddr,
         answered: Sender<u64>,
     ) -> io::Result<Worker<'a>> {
-        let mut wire = Wire::connect(address)?;
+        let mut wire = BeanstalkdWire::connect(address)?;
         for tube in TUBES {
             wire.ask(&format!("watch {tube}"))?;
         }
@@ -92,7 +92,7 @@ impl<'a> Worker<'a> {
                 .extend_from_slice(format!("put {priority} {delay_s} {ttr_s} {}\r\n", body.len()).as_bytes());
             commands.extend_from_slice(&body);
             commands.extend_from_slice(b"\r\n");
-            puts.push(Put { tube, priority, delay_s, ttr_s, body, sent_ms });
+            puts.push(PutJob { tube, priority, delay_s, ttr_s, body, sent_ms });
         }
         {
             let mut ledger = self.shared.ledger();
@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Reads a reply, which must begin with `word`.
-    fn expect(&mut self, word: &str) -> io::Result<Reply> {
+    fn expect(&mut self, word: &str) -> io::Result<BeanstalkdReply> {
         let reply = self.wire.reply()?;
         if reply.word() != word {
             self.odd(&reply);
@@ -204,7 +204,7 @@ impl<'a> Worker<'a> {
         Ok(reply)
     }
 
-    fn odd(&self, reply: &Reply) {
+    fn odd(&self, reply: &BeanstalkdReply) {
         self.shared.ledger().accuse(format!("the reply is '{}'", reply.line));
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use dwell_model::Timestamp;
 
-use super::order::Order;
-use crate::jsonl::Line;
+use super::order::DeliveryOrder;
+use crate::jsonl::InputLine;
 
 /// How far the end of a lease may deviate from the reported one, in ms: leases run on the monotonic clock, which NTP does
 /// not slew, but are reported and carried across restarts by the wall clock.
@@ -14,7 +14,7 @@ const LEASE_TOLERANCE_MS: i64 = 25;
 
 /// The state of one line.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct LedgerEntry {
     /// The id of its message; 0 before it is known.
     id: u128,
     /// When its answer was read, in milliseconds of the monotonic clock plus one, so that 0 is "not yet".
@@ -29,7 +29,7 @@ struct Entry {
 
 /// A lease that a consumer holds, or held with an unknown end.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldMessage {
     lease_until: Timestamp,
     /// The number of kills before it was granted.
     kills: u32,
@@ -39,7 +39,7 @@ struct Held {
 
 /// A message as a consumer received it, or as the inventory found it.
 #[derive(Clone, Debug)]
-pub(in crate::load) struct Seen<'a> {
+pub(in crate::load) struct SeenMessage<'a> {
     pub(in crate::load) id: u128,
     pub(in crate::load) queue: &'a str,
     pub(in crate::load) key: Option<&'a str>,
@@ -51,7 +51,7 @@ pub(in crate::load) struct Seen<'a> {
 
 /// The additional data of a delivery.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::load) struct Taken {
+pub(in crate::load) struct TakenMessage {
     pub(in crate::load) begun_ms: u64,
     pub(in crate::load) taken_at: Timestamp,
     pub(in crate::load) lease_until: Timestamp,
@@ -59,7 +59,7 @@ pub(in crate::load) struct Taken {
 
 /// The counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct LoadCounts {
     /// Lines that were answered.
     pub(crate) answered: u64,
     /// Deliveries, including repeated ones.
@@ -76,27 +76,27 @@ pub(crate) struct Counts {
 
 /// The ledger; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct LoadLedger {
     seed: u64,
-    entries: Vec<Entry>,
-    held: HashMap<u64, Held>,
-    orders: BTreeMap<String, Order>,
+    entries: Vec<LedgerEntry>,
+    held: HashMap<u64, HeldMessage>,
+    orders: BTreeMap<String, DeliveryOrder>,
     kills: u32,
     /// Queues of which a take was lost in a kill.
     lost_takes: BTreeMap<String, u32>,
     /// For each consumer, the begin of its last take that returned less than its maximum.
     caught_up: BTreeMap<u32, u64>,
-    counts: Counts,
+    counts: LoadCounts,
     violations: Vec<String>,
 }
 
-impl Ledger {
+impl LoadLedger {
     /// A ledger for `lines` lines of `seed`.
-    pub(in crate::load) fn new(seed: u64, lines: u64) -> Ledger {
-        Ledger {
+    pub(in crate::load) fn new(seed: u64, lines: u64) -> LoadLedger {
+        LoadLedger {
             seed,
             entries: vec![
-                Entry::default();
+                LedgerEntry::default();
                 usize::try_from(lines).expect("a file of lines fits into memory")
             ],
             held: HashMap::new(),
@@ -104,13 +104,13 @@ impl Ledger {
             kills: 0,
             lost_takes: BTreeMap::new(),
             caught_up: BTreeMap::new(),
-            counts: Counts::default(),
+            counts: LoadCounts::default(),
             violations: Vec::new(),
         }
     }
 
     /// The counters so far.
-    pub(in crate::load) fn counts(&self) -> Counts {
+    pub(in crate::load) fn counts(&self) -> LoadCounts {
         self.counts
     }
 
@@ -163,7 +163,7 @@ impl Ledger {
     }
 
     /// Records a delivery. Returns the line; `None` if the message is not one of the file.
-    pub(in crate::load) fn delivered(&mut self, seen: &Seen<'_>, taken: Taken) -> Option<u64> {
+    pub(in crate::load) fn delivered(&mut self, seen: &SeenMessage<'_>, taken: TakenMessage) -> Option<u64> {
         self.counts.delivered += 1;
         let number = self.recognise(seen)?;
         if taken.taken_at < seen.due {
@@ -188,13 +188,13 @@ impl Ledger {
         }
         self.counts.delivered_lines += u64::from(!entry.delivered);
         self.entries[number as usize].delivered = true;
-        let held = Held { lease_until: taken.lease_until, kills: self.kills, maybe_acked: false };
+        let held = HeldMessage { lease_until: taken.lease_until, kills: self.kills, maybe_acked: false };
         self.held.insert(number, held);
         Some(number)
     }
 
     /// Checks whether a repeated delivery is allowed, and counts it by its reason.
-    fn count_again(&mut self, number: u64, entry: Entry, seen: &Seen<'_>, taken: Taken) {
+    fn count_again(&mut self, number: u64, entry: LedgerEntry, seen: &SeenMessage<'_>, taken: TakenMessage) {
         match self.held.get(&number).copied() {
             Some(held) if held.lease_until.as_ms() > taken.taken_at.as_ms() + LEASE_TOLERANCE_MS => {
                 let text = format!(
@@ -221,7 +221,7 @@ impl Ledger {
     pub(in crate::load) fn took(
         &mut self,
         queue: &str,
-        taken: Taken,
+        taken: TakenMessage,
         places: impl IntoIterator<Item = (i64, u128)>,
     ) {
         let order = self.orders.entry(queue.to_owned()).or_default();
@@ -251,7 +251,7 @@ impl Ledger {
     }
 
     /// Records that a message was found in the server at the end.
-    pub(in crate::load) fn found(&mut self, seen: &Seen<'_>) {
+    pub(in crate::load) fn found(&mut self, seen: &SeenMessage<'_>) {
         let Some(number) = self.recognise(seen) else { return };
         self.counts.left += 1;
         let entry = &mut self.entries[number as usize];
@@ -280,13 +280,13 @@ impl Ledger {
     }
 
     /// The line of a message, if all its bytes match.
-    fn recognise(&mut self, seen: &Seen<'_>) -> Option<u64> {
-        let number = Line::number_in(seen.body).filter(|number| *number < self.entries.len() as u64);
+    fn recognise(&mut self, seen: &SeenMessage<'_>) -> Option<u64> {
+        let number = InputLine::number_in(seen.body).filter(|number| *number < self.entries.len() as u64);
         let Some(number) = number else {
             self.accuse(format!("a message in {} is no line: {:?}", seen.queue, seen.body));
             return None;
         };
-        let line = Line::make(self.seed, number);
+        let line = InputLine::make(self.seed, number);
         if line.body != seen.body || line.key.as_deref() != seen.key || line.queue_name() != seen.queue {
             self.accuse(format!("line {number} came back with another body, key or queue"));
         }
@@ -308,7 +308,7 @@ impl Ledger {
         }
     }
 
-    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, number: u64) -> Option<&mut LedgerEntry> {
         if number >= self.entries.len() as u64 {
             self.accuse(format!("line {number} is answered, and there is none"));
             return None;

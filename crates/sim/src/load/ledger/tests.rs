@@ -4,8 +4,8 @@ use super::*;
 
 /// A ledger of ten lines, and the first of its messages as a server would show it.
 struct Trial {
-    ledger: Ledger,
-    line: Line,
+    ledger: LoadLedger,
+    line: InputLine,
     queue: String,
 }
 
@@ -14,27 +14,27 @@ fn at(ms: i64) -> Timestamp {
 }
 
 fn trial() -> Trial {
-    let line = Line::make(1, 0);
+    let line = InputLine::make(1, 0);
     let queue = line.queue_name();
-    let mut ledger = Ledger::new(1, 1);
+    let mut ledger = LoadLedger::new(1, 1);
     ledger.answered(0, 77, 10);
     Trial { ledger, line, queue }
 }
 
 impl Trial {
-    fn seen(&self) -> Seen<'_> {
+    fn seen(&self) -> SeenMessage<'_> {
         let created = at(1_000);
         let due = created.after(self.line.delay_ms).unwrap();
         let key = self.line.key.as_deref();
-        Seen { id: 77, queue: &self.queue, key, body: &self.line.body, due, created, attempt: 1 }
+        SeenMessage { id: 77, queue: &self.queue, key, body: &self.line.body, due, created, attempt: 1 }
     }
 
     /// Delivers it `late_ms` after its instant, with a lease of one second.
     fn taken(mut self, late_ms: i64, attempt: u32) -> Trial {
-        let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
-        let seen = Seen { attempt, ..self.seen() };
+        let mut ledger = std::mem::replace(&mut self.ledger, LoadLedger::new(0, 0));
+        let seen = SeenMessage { attempt, ..self.seen() };
         let taken_at = at(seen.due.as_ms() + late_ms);
-        let taken = Taken { begun_ms: 20, taken_at, lease_until: taken_at.after(1_000).unwrap() };
+        let taken = TakenMessage { begun_ms: 20, taken_at, lease_until: taken_at.after(1_000).unwrap() };
         ledger.delivered(&seen, taken);
         Trial { ledger, ..self }
     }
@@ -50,13 +50,13 @@ impl Trial {
     }
 
     fn found(mut self) -> Trial {
-        let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
+        let mut ledger = std::mem::replace(&mut self.ledger, LoadLedger::new(0, 0));
         ledger.found(&self.seen());
         Trial { ledger, ..self }
     }
 
     #[track_caller]
-    fn ends(mut self, complaint: Option<&str>) -> Counts {
+    fn ends(mut self, complaint: Option<&str>) -> LoadCounts {
         self.ledger.finish();
         match complaint {
             None => assert!(self.ledger.violations().is_empty(), "{:?}", self.ledger.violations()),

@@ -1,6 +1,6 @@
 //! Cancel and reschedule: commands on messages that are not leased.
 
-use super::{At, Due, Phase, State, Target};
+use super::{At, Due, GroupState, GroupTarget, MessagePhase};
 
 /// The answer to a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum Changed {
 
 /// The answer to a reschedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum RescheduleTo {
     /// It is due then.
     Moved { id: u128, due: i64 },
     /// Refused: it is leased.
@@ -30,7 +30,12 @@ pub(crate) enum Move {
     ExpiresBeforeDue,
 }
 
-pub(super) fn cancel(state: &State, target: Target, heard: Option<Changed>, at: At<'_>) -> Vec<State> {
+pub(super) fn cancel(
+    state: &GroupState,
+    target: GroupTarget,
+    heard: Option<Changed>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let mut done = Vec::new();
     for (mut version, place) in state.resolve(target, at) {
         let Some(place) = place else {
@@ -41,11 +46,12 @@ pub(super) fn cancel(state: &State, target: Target, heard: Option<Changed>, at: 
         };
         let fits = match (version.messages[place].standing.phase, heard) {
             (_, None) => true,
-            (Phase::Pending, Some(Changed::Cancelled(id))) => version.messages[place].is_id(id),
-            (Phase::Leased(_), Some(Changed::Leased)) | (Phase::Dead(_), Some(Changed::Dead)) => true,
+            (MessagePhase::Pending, Some(Changed::Cancelled(id))) => version.messages[place].is_id(id),
+            (MessagePhase::Leased(_), Some(Changed::Leased))
+            | (MessagePhase::Dead(_), Some(Changed::Dead)) => true,
             _ => false,
         };
-        if fits && version.messages[place].standing.phase == Phase::Pending {
+        if fits && version.messages[place].standing.phase == MessagePhase::Pending {
             done.push(version.without(place));
         } else if fits {
             done.push(version);
@@ -55,34 +61,35 @@ pub(super) fn cancel(state: &State, target: Target, heard: Option<Changed>, at: 
 }
 
 pub(super) fn reschedule(
-    state: &State,
-    target: Target,
+    state: &GroupState,
+    target: GroupTarget,
     due: Due,
-    heard: Option<Move>,
+    heard: Option<RescheduleTo>,
     at: At<'_>,
-) -> Vec<State> {
+) -> Vec<GroupState> {
     let mut done = Vec::new();
     for (mut version, place) in state.resolve(target, at) {
         let Some(place) = place else {
-            if matches!(heard, None | Some(Move::NotFound)) {
+            if matches!(heard, None | Some(RescheduleTo::NotFound)) {
                 done.push(version);
             }
             continue;
         };
         let message = &mut version.messages[place];
         let fits = match (message.standing.phase, heard) {
-            (Phase::Pending, None) => {
+            (MessagePhase::Pending, None) => {
                 message.reschedule(due.span(&at.window), at);
                 true
             }
-            (Phase::Pending, Some(Move::Moved { id, due: to })) => {
+            (MessagePhase::Pending, Some(RescheduleTo::Moved { id, due: to })) => {
                 message.reschedule(due.span(&at.window), at);
                 message.is_id(id) && message.is_due(to)
             }
-            (Phase::Pending, Some(Move::ExpiresBeforeDue)) => {
+            (MessagePhase::Pending, Some(RescheduleTo::ExpiresBeforeDue)) => {
                 message.standing.expires.is_some_and(|expires| expires <= due.span(&at.window).hi)
             }
-            (Phase::Leased(_), None | Some(Move::Leased)) | (Phase::Dead(_), None | Some(Move::Dead)) => true,
+            (MessagePhase::Leased(_), None | Some(RescheduleTo::Leased))
+            | (MessagePhase::Dead(_), None | Some(RescheduleTo::Dead)) => true,
             _ => false,
         };
         if fits {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{At, Message, Reading, Seq, State};
+use super::{At, GroupState, Reading, Seq, TrackedMessage};
 
 /// Power loss: the log may have lost everything that was not synced, or all of it from some point on.
-pub(super) fn power_loss(state: &State, durable: Seq, at: At<'_>) -> Vec<State> {
+pub(super) fn power_loss(state: &GroupState, durable: Seq, at: At<'_>) -> Vec<GroupState> {
     let mut left = BTreeSet::new();
     for state in each(state, |message| noticed_or_not(message, at)) {
         let changes =
@@ -19,14 +19,14 @@ pub(super) fn power_loss(state: &State, durable: Seq, at: At<'_>) -> Vec<State> 
 }
 
 /// The store was opened: bound leases end, and others continue.
-pub(super) fn reopened(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
+pub(super) fn reopened(state: &GroupState, now: Reading, at: At<'_>) -> Vec<GroupState> {
     each(state, |message| {
         noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)).collect()
     })
 }
 
 /// An open has failed: it may have ended bound leases, and have written that down.
-pub(super) fn tried_to_open(state: &State, now: Reading, at: At<'_>) -> Vec<State> {
+pub(super) fn tried_to_open(state: &GroupState, now: Reading, at: At<'_>) -> Vec<GroupState> {
     each(state, |message| {
         let mut versions = vec![message.clone()];
         if message.is_bound() {
@@ -38,7 +38,7 @@ pub(super) fn tried_to_open(state: &State, now: Reading, at: At<'_>) -> Vec<Stat
 
 /// The changes by time alone, whether or not the process that died had written them down. This matters if the wall clock
 /// was stepped back: a lease that had run out continues if the process had not noticed.
-fn noticed_or_not(message: &Message, at: At<'_>) -> Vec<Message> {
+fn noticed_or_not(message: &TrackedMessage, at: At<'_>) -> Vec<TrackedMessage> {
     let mut versions = message.versions(at, false);
     if !versions.contains(message) {
         versions.push(message.clone());
@@ -47,15 +47,15 @@ fn noticed_or_not(message: &Message, at: At<'_>) -> Vec<Message> {
 }
 
 /// All combinations of the possible versions of each message.
-fn each(state: &State, versions: impl Fn(&Message) -> Vec<Message>) -> Vec<State> {
+fn each(state: &GroupState, versions: impl Fn(&TrackedMessage) -> Vec<TrackedMessage>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
-        let with = |state: &State, message| {
+        let with = |state: &GroupState, message| {
             let mut state = state.clone();
             state.messages[place] = message;
             state
         };
-        let spread = |state: &State| -> Vec<State> {
+        let spread = |state: &GroupState| -> Vec<GroupState> {
             versions(&state.messages[place]).into_iter().map(|message| with(state, message)).collect()
         };
         states = states.iter().flat_map(spread).collect();
@@ -64,7 +64,7 @@ fn each(state: &State, versions: impl Fn(&Message) -> Vec<Message>) -> Vec<State
 }
 
 /// The store was closed: bound leases are released. Changes by time before that are final.
-pub(super) fn closed(state: &State, at: At<'_>) -> Vec<State> {
+pub(super) fn closed(state: &GroupState, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();

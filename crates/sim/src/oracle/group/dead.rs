@@ -1,6 +1,6 @@
 //! Revive and discard: commands on dead messages.
 
-use super::{At, Due, Phase, State};
+use super::{At, Due, GroupState, MessagePhase};
 
 /// The answer to a revive or a discard of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,13 @@ pub(crate) enum Raised {
     Refused,
 }
 
-pub(super) fn revive(state: &State, no: u64, due: Due, heard: Option<Raised>, at: At<'_>) -> Vec<State> {
+pub(super) fn revive(
+    state: &GroupState,
+    no: u64,
+    due: Due,
+    heard: Option<Raised>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     each_version(state, no, heard, at, |mut version, place| {
         let owner = version.owner().filter(|owner| *owner != place);
         if let (Some(owner), true) = (owner, version.messages[place].keyed) {
@@ -35,7 +41,7 @@ pub(super) fn revive(state: &State, no: u64, due: Due, heard: Option<Raised>, at
     })
 }
 
-pub(super) fn discard(state: &State, no: u64, heard: Option<Raised>, at: At<'_>) -> Vec<State> {
+pub(super) fn discard(state: &GroupState, no: u64, heard: Option<Raised>, at: At<'_>) -> Vec<GroupState> {
     each_version(state, no, heard, at, |version, place| match heard {
         None | Some(Raised::Done) => vec![version.without(place)],
         Some(_) => Vec::new(),
@@ -44,12 +50,12 @@ pub(super) fn discard(state: &State, no: u64, heard: Option<Raised>, at: At<'_>)
 
 /// Applies `act` to each version in which the message is dead.
 fn each_version(
-    state: &State,
+    state: &GroupState,
     no: u64,
     heard: Option<Raised>,
     at: At<'_>,
-    act: impl Fn(State, usize) -> Vec<State>,
-) -> Vec<State> {
+    act: impl Fn(GroupState, usize) -> Vec<GroupState>,
+) -> Vec<GroupState> {
     if heard == Some(Raised::Refused) {
         return vec![state.clone()];
     }
@@ -63,8 +69,10 @@ fn each_version(
         found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
     let done = versions.flat_map(|(version, found)| match (found, version.messages[place].standing.phase) {
         (None, _) if matches!(heard, None | Some(Raised::NotFound)) => vec![version],
-        (Some(_), Phase::Dead(_)) => act(version, place),
-        (Some(_), Phase::Pending | Phase::Leased(_)) if matches!(heard, None | Some(Raised::NotDead)) => {
+        (Some(_), MessagePhase::Dead(_)) => act(version, place),
+        (Some(_), MessagePhase::Pending | MessagePhase::Leased(_))
+            if matches!(heard, None | Some(Raised::NotDead)) =>
+        {
             vec![version]
         }
         _ => Vec::new(),

@@ -1,6 +1,6 @@
 //! The end of a lease by an operator: as if it had run out at that moment.
 
-use super::{At, Phase, SettleHeard, State, settle};
+use super::{At, GroupState, MessagePhase, SettleHeard, settle};
 
 /// The answer to the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,12 @@ pub(crate) enum Ended {
     NotFound,
 }
 
-pub(super) fn after(state: &State, (no, takes): (u64, u32), heard: Option<Ended>, at: At<'_>) -> Vec<State> {
+pub(super) fn after(
+    state: &GroupState,
+    (no, takes): (u64, u32),
+    heard: Option<Ended>,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let Some(place) = state.place(no) else {
         let possible = matches!(heard, None | Some(Ended::NotFound));
         return if possible { vec![state.clone()] } else { Vec::new() };
@@ -25,8 +30,8 @@ pub(super) fn after(state: &State, (no, takes): (u64, u32), heard: Option<Ended>
         let message = &version.messages[place];
         let refusal = match (found, message.standing.phase) {
             (None, _) => Some(Ended::NotFound),
-            (Some(_), Phase::Leased(_)) if message.standing.takes == takes => None,
-            (Some(_), Phase::Leased(_)) => Some(Ended::Changed { takes: message.standing.takes }),
+            (Some(_), MessagePhase::Leased(_)) if message.standing.takes == takes => None,
+            (Some(_), MessagePhase::Leased(_)) => Some(Ended::Changed { takes: message.standing.takes }),
             (Some(_), _) => Some(Ended::NotLeased),
         };
         match (refusal, heard) {
@@ -44,7 +49,7 @@ pub(super) fn after(state: &State, (no, takes): (u64, u32), heard: Option<Ended>
 }
 
 /// All possible results of ending the lease of a message.
-fn ended(state: State, place: usize, at: At<'_>) -> Vec<State> {
+fn ended(state: GroupState, place: usize, at: At<'_>) -> Vec<GroupState> {
     let standings = state.messages[place].after_lapse(at.window.wall, at.begin, at);
     let ended = standings.into_iter().flat_map(|after| {
         let mut state = state.clone();

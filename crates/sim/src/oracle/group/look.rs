@@ -1,6 +1,6 @@
 //! Get and list: the messages shown to a reader, or found missing.
 
-use super::{At, Message, Phase, State, Target};
+use super::{At, GroupState, GroupTarget, MessagePhase, TrackedMessage};
 
 /// A message as it was shown to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub(crate) struct Sight {
     /// Its holder, if one was shown.
     pub(crate) holder: Option<u32>,
     /// Its state.
-    pub(crate) shown: Shown,
+    pub(crate) shown: ShownMessage,
 }
 
 /// The state shown to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum ShownMessage {
     /// Scheduled.
     Scheduled,
     /// Ready.
@@ -40,17 +40,23 @@ pub(crate) enum Shown {
 
 /// The answer to a get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundMessage {
     /// This message.
     Message(Sight),
     /// There is no such message.
     Nothing,
 }
 
-pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: At<'_>) -> Vec<State> {
+pub(super) fn got(
+    state: &GroupState,
+    target: GroupTarget,
+    dead: bool,
+    found: &FoundMessage,
+    at: At<'_>,
+) -> Vec<GroupState> {
     match (found, target) {
-        (Found::Message(sight), Target::Message(_)) => seen(state, sight, at, false),
-        (Found::Message(sight), Target::Key) => {
+        (FoundMessage::Message(sight), GroupTarget::Message(_)) => seen(state, sight, at, false),
+        (FoundMessage::Message(sight), GroupTarget::Key) => {
             let states = state.key_versions(at).into_iter();
             let shown = states.flat_map(|state| match state.owner() {
                 Some(owner) if state.messages[owner].no == sight.no => seen(&state, sight, at, false),
@@ -59,7 +65,7 @@ pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: 
             });
             shown.collect()
         }
-        (Found::Nothing, Target::Key) if dead => {
+        (FoundMessage::Nothing, GroupTarget::Key) if dead => {
             let mut states = state.key_versions(at);
             states.retain(|state| {
                 state.owner().is_none()
@@ -67,7 +73,7 @@ pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: 
             });
             states
         }
-        (Found::Nothing, target) => {
+        (FoundMessage::Nothing, target) => {
             let versions = state.resolve(target, at).into_iter();
             versions.filter(|(_, place)| place.is_none()).map(|(state, _)| state).collect()
         }
@@ -75,19 +81,19 @@ pub(super) fn got(state: &State, target: Target, dead: bool, found: &Found, at: 
 }
 
 /// Whether it is dead and had the key of its group when it died.
-fn had_key(message: &Message) -> bool {
+fn had_key(message: &TrackedMessage) -> bool {
     message.keyed && message.death().is_some()
 }
 
 /// Whether retention may have discarded a dead message by now.
-fn may_be_missed(message: &Message, at: At<'_>) -> bool {
+fn may_be_missed(message: &TrackedMessage, at: At<'_>) -> bool {
     message.may_be_missed(at) || message.death().is_some_and(|death| message.may_be_discarded(death, at))
 }
 
 /// A dead message was shown as the youngest of those that had the key.
-fn youngest(state: &State, sight: &Sight, at: At<'_>) -> Vec<State> {
-    let Shown::Dead(died) = sight.shown else { return Vec::new() };
-    let is_younger = |other: &Message| {
+fn youngest(state: &GroupState, sight: &Sight, at: At<'_>) -> Vec<GroupState> {
+    let ShownMessage::Dead(died) = sight.shown else { return Vec::new() };
+    let is_younger = |other: &TrackedMessage| {
         had_key(other)
             && other.no != sight.no
             && other.death().is_some_and(|death| {
@@ -103,12 +109,12 @@ fn youngest(state: &State, sight: &Sight, at: At<'_>) -> Vec<State> {
     states
 }
 
-pub(super) fn seen(state: &State, sight: &Sight, at: At<'_>, lenient: bool) -> Vec<State> {
+pub(super) fn seen(state: &GroupState, sight: &Sight, at: At<'_>, lenient: bool) -> Vec<GroupState> {
     let Some(place) = state.place(sight.no) else { return Vec::new() };
     let mut versions = state.versions(place, at, lenient);
     versions.retain_mut(|state| {
         let message = &mut state.messages[place];
-        let under_way = u32::from(matches!(message.standing.phase, Phase::Leased(_)));
+        let under_way = u32::from(matches!(message.standing.phase, MessagePhase::Leased(_)));
         message.is_id(sight.id)
             && message.is_due(sight.due)
             && message.standing.priority == sight.priority
@@ -119,10 +125,10 @@ pub(super) fn seen(state: &State, sight: &Sight, at: At<'_>, lenient: bool) -> V
             && message.may_be_found(at)
             && sight.holder == held_by(message)
             && match (message.standing.phase, sight.shown) {
-                (Phase::Pending, Shown::Scheduled) => at.window.wall.lo < sight.due,
-                (Phase::Pending, Shown::Ready) => message.may_be_ready(at),
-                (Phase::Leased(_), Shown::Leased(until)) => message.is_leased_until(until, at),
-                (Phase::Dead(_), Shown::Dead(died)) => message.has_died_at(died),
+                (MessagePhase::Pending, ShownMessage::Scheduled) => at.window.wall.lo < sight.due,
+                (MessagePhase::Pending, ShownMessage::Ready) => message.may_be_ready(at),
+                (MessagePhase::Leased(_), ShownMessage::Leased(until)) => message.is_leased_until(until, at),
+                (MessagePhase::Dead(_), ShownMessage::Dead(died)) => message.has_died_at(died),
                 _ => false,
             }
     });
@@ -130,9 +136,9 @@ pub(super) fn seen(state: &State, sight: &Sight, at: At<'_>, lenient: bool) -> V
 }
 
 /// Its holder, as far as it is known.
-fn held_by(message: &Message) -> Option<u32> {
+fn held_by(message: &TrackedMessage) -> Option<u32> {
     match message.standing.phase {
-        Phase::Leased(lease) => lease.holder,
+        MessagePhase::Leased(lease) => lease.holder,
         _ => None,
     }
 }

@@ -19,30 +19,30 @@ mod take;
 use std::collections::BTreeMap;
 
 use super::linearize::Effect;
-use super::message::{Death, Lease, Message, Phase, Standing};
+use super::message::{Belief, Death, Lease, MessagePhase, TrackedMessage};
 use super::window::{At, Reading, Seq, Span, Window};
 
-pub(crate) use change::{Changed, Move};
+pub(crate) use change::{Changed, RescheduleTo};
 pub(crate) use dead::Raised;
 pub(crate) use end::Ended;
-pub(crate) use look::{Found, Shown, Sight};
-pub(crate) use put::{Answered, OnConflict, PutHeard, Spec};
+pub(crate) use look::{FoundMessage, ShownMessage, Sight};
+pub(crate) use put::{OnConflict, PutHeard, Spec, StoredAnswer};
 pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
 pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
 
 /// One possible state of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct State {
+pub(crate) struct GroupState {
     /// Its messages, except those that are gone for good, in the order of their puts.
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<TrackedMessage>,
     /// The answers under the tokens of puts that may be retried, by the number of the put.
-    pub(crate) answered: BTreeMap<u64, Answered>,
+    pub(crate) answered: BTreeMap<u64, StoredAnswer>,
 }
 
 /// A message as commands name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum GroupTarget {
     /// By id: the message of this put.
     Message(u64),
     /// By key: the live message that has the key of the group.
@@ -73,7 +73,7 @@ impl Due {
 
 /// A command with its answer: `None` if the outcome is unknown.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum GroupEvent {
     /// A put, or its retry under the same token.
     Put(Spec, Option<PutHeard>),
     /// A take that delivered this message.
@@ -98,11 +98,11 @@ pub(crate) enum What {
     /// A put of something else under the token of put `no`, which was answered.
     Mismatch { no: u64, heard: PutHeard },
     /// A cancel.
-    Cancel { target: Target, heard: Option<Changed> },
+    Cancel { target: GroupTarget, heard: Option<Changed> },
     /// A reschedule.
-    Reschedule { target: Target, due: Due, heard: Option<Move> },
+    Reschedule { target: GroupTarget, due: Due, heard: Option<RescheduleTo> },
     /// A get that was answered; by key it also finds a dead message if none is live and `dead` is set.
-    Got { target: Target, dead: bool, found: Found },
+    Got { target: GroupTarget, dead: bool, found: FoundMessage },
     /// A message that was shown in a list.
     Listed(Sight),
     /// A revive of one dead message.
@@ -123,51 +123,55 @@ pub(crate) enum What {
     Reopened(Reading),
 }
 
-impl Effect for What {
-    type State = State;
+impl Effect for GroupEvent {
+    type State = GroupState;
 
     fn keeps_order(&self) -> bool {
-        !matches!(self, What::RevivedWithAll { .. })
+        !matches!(self, GroupEvent::RevivedWithAll { .. })
     }
 
-    fn after(&self, state: &State, at: At<'_>) -> Vec<State> {
+    fn after(&self, state: &GroupState, at: At<'_>) -> Vec<GroupState> {
         match self {
-            What::Put(spec, heard) => put::after(state, spec, *heard, at),
-            What::Taken(delivered) => take::taken(state, delivered, at),
-            What::LostTake(terms) => take::lost(state, granted(None, *terms, at), at),
-            What::UnreadTake(terms) => take::lost(state, granted_to_nobody(*terms, at), at),
-            What::SentBack { due, attempt, heard } => take::sent_back(state, *due, *attempt, *heard, at),
-            What::GaveBack => take::gave_back(state, at),
-            What::AllGaveBack => take::all_gave_back(state, at),
-            What::TakeById { no, terms, heard } => take::by_id(state, *no, *terms, heard.as_ref(), at),
-            What::Settle { no, token, action, heard } => {
+            GroupEvent::Put(spec, heard) => put::after(state, spec, *heard, at),
+            GroupEvent::Taken(delivered) => take::taken(state, delivered, at),
+            GroupEvent::LostTake(terms) => take::lost(state, granted(None, *terms, at), at),
+            GroupEvent::UnreadTake(terms) => take::lost(state, granted_to_nobody(*terms, at), at),
+            GroupEvent::SentBack { due, attempt, heard } => {
+                take::sent_back(state, *due, *attempt, *heard, at)
+            }
+            GroupEvent::GaveBack => take::gave_back(state, at),
+            GroupEvent::AllGaveBack => take::all_gave_back(state, at),
+            GroupEvent::TakeById { no, terms, heard } => take::by_id(state, *no, *terms, heard.as_ref(), at),
+            GroupEvent::Settle { no, token, action, heard } => {
                 settle::after(state, (*no, *token), action, *heard, at)
             }
-            What::EndLease { no, takes, heard } => end::after(state, (*no, *takes), *heard, at),
-            What::Mismatch { no, heard } => put::mismatched(state, *no, *heard),
-            What::Cancel { target, heard } => change::cancel(state, *target, *heard, at),
-            What::Reschedule { target, due, heard } => change::reschedule(state, *target, *due, *heard, at),
-            What::Got { target, dead, found } => look::got(state, *target, *dead, found, at),
-            What::Listed(sight) => look::seen(state, sight, at, true),
-            What::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
-            What::Discard { no, heard } => dead::discard(state, *no, *heard, at),
-            What::Sweep { sweep, heard } => sweep::after(state, *sweep, *heard, at),
-            What::RevivedWithAll { no, due, heard } => sweep::revived(state, *no, *due, *heard, at),
-            What::PowerLoss { durable } => crash::power_loss(state, *durable, at),
-            What::Closed => crash::closed(state, at),
-            What::TriedToOpen(now) => crash::tried_to_open(state, *now, at),
-            What::Reopened(now) => crash::reopened(state, *now, at),
+            GroupEvent::EndLease { no, takes, heard } => end::after(state, (*no, *takes), *heard, at),
+            GroupEvent::Mismatch { no, heard } => put::mismatched(state, *no, *heard),
+            GroupEvent::Cancel { target, heard } => change::cancel(state, *target, *heard, at),
+            GroupEvent::Reschedule { target, due, heard } => {
+                change::reschedule(state, *target, *due, *heard, at)
+            }
+            GroupEvent::Got { target, dead, found } => look::got(state, *target, *dead, found, at),
+            GroupEvent::Listed(sight) => look::seen(state, sight, at, true),
+            GroupEvent::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
+            GroupEvent::Discard { no, heard } => dead::discard(state, *no, *heard, at),
+            GroupEvent::Sweep { sweep, heard } => sweep::after(state, *sweep, *heard, at),
+            GroupEvent::RevivedWithAll { no, due, heard } => sweep::revived(state, *no, *due, *heard, at),
+            GroupEvent::PowerLoss { durable } => crash::power_loss(state, *durable, at),
+            GroupEvent::Closed => crash::closed(state, at),
+            GroupEvent::TriedToOpen(now) => crash::tried_to_open(state, *now, at),
+            GroupEvent::Reopened(now) => crash::reopened(state, *now, at),
         }
     }
 }
 
-impl What {
+impl GroupEvent {
     /// The message that it may have made known.
     pub(crate) fn tells_of(&self) -> Option<u64> {
         match self {
-            What::Put(spec, _) => Some(spec.no),
-            What::Taken(delivered) => Some(delivered.no),
-            What::Listed(sight) => Some(sight.no),
+            GroupEvent::Put(spec, _) => Some(spec.no),
+            GroupEvent::Taken(delivered) => Some(delivered.no),
+            GroupEvent::Listed(sight) => Some(sight.no),
             _ => None,
         }
     }
@@ -175,19 +179,19 @@ impl What {
     /// The message that it may have found dead, and have revived or removed.
     pub(crate) fn may_meet_dead(&self) -> Option<u64> {
         match self {
-            What::TakeById { no, .. }
-            | What::Revive { no, .. }
-            | What::Discard { no, .. }
-            | What::RevivedWithAll { no, .. } => Some(*no),
+            GroupEvent::TakeById { no, .. }
+            | GroupEvent::Revive { no, .. }
+            | GroupEvent::Discard { no, .. }
+            | GroupEvent::RevivedWithAll { no, .. } => Some(*no),
             _ => None,
         }
     }
 }
 
-impl State {
+impl GroupState {
     /// The state without messages that are gone, where only what was not synced when `durable` began can be undone.
-    pub(super) fn pruned(mut self, durable: Seq) -> State {
-        let is_synced = |message: &Message| message.undo.iter().all(|(changed, _)| *changed < durable);
+    pub(super) fn pruned(mut self, durable: Seq) -> GroupState {
+        let is_synced = |message: &TrackedMessage| message.undo.iter().all(|(changed, _)| *changed < durable);
         self.messages.retain(|message| !(message.is_gone() && is_synced(message)));
         self
     }
@@ -199,11 +203,11 @@ impl State {
 
     /// The index of the live message that has the key.
     fn owner(&self) -> Option<usize> {
-        self.messages.iter().position(Message::owns_key)
+        self.messages.iter().position(TrackedMessage::owns_key)
     }
 
     /// All versions of the state that time may have made of the message at `place`.
-    fn versions(&self, place: usize, at: At<'_>, lenient: bool) -> Vec<State> {
+    fn versions(&self, place: usize, at: At<'_>, lenient: bool) -> Vec<GroupState> {
         let with = |message| {
             let mut state = self.clone();
             state.messages[place] = message;
@@ -213,7 +217,7 @@ impl State {
     }
 
     /// All versions that time may have made of every message that may have the key.
-    fn key_versions(&self, at: At<'_>) -> Vec<State> {
+    fn key_versions(&self, at: At<'_>) -> Vec<GroupState> {
         let mut states = vec![self.clone()];
         for place in (0..self.messages.len()).filter(|place| self.messages[*place].owns_key()) {
             states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
@@ -223,7 +227,7 @@ impl State {
 
     /// All versions of the message at `place`, each with the index at which a
     /// command by id finds it: `None` if it is gone or its time is over.
-    fn found(&self, place: usize, at: At<'_>) -> Vec<(State, Option<usize>)> {
+    fn found(&self, place: usize, at: At<'_>) -> Vec<(GroupState, Option<usize>)> {
         let mut found = Vec::new();
         for state in self.versions(place, at, false) {
             if state.messages[place].may_be_missed(at) {
@@ -237,14 +241,14 @@ impl State {
     }
 
     /// All versions of the target, each with its index.
-    fn resolve(&self, target: Target, at: At<'_>) -> Vec<(State, Option<usize>)> {
+    fn resolve(&self, target: GroupTarget, at: At<'_>) -> Vec<(GroupState, Option<usize>)> {
         match target {
-            Target::Message(no) => match self.place(no) {
+            GroupTarget::Message(no) => match self.place(no) {
                 Some(place) => self.found(place, at),
                 None => vec![(self.clone(), None)],
             },
-            Target::Key => {
-                let place = |state: State| {
+            GroupTarget::Key => {
+                let place = |state: GroupState| {
                     let owner = state.owner();
                     (state, owner)
                 };
@@ -254,23 +258,23 @@ impl State {
     }
 
     /// The state with the message at `place` revived.
-    fn revived(&self, place: usize, due: Span, at: At<'_>) -> Vec<State> {
-        let with = |after: Standing| {
+    fn revived(&self, place: usize, due: Span, at: At<'_>) -> Vec<GroupState> {
+        let with = |after: Belief| {
             let mut state = self.clone();
             state.messages[place].change(|standing| *standing = after);
             state
         };
-        Message::revived(&self.messages[place].standing, due, at).into_iter().map(with).collect()
+        TrackedMessage::revived(&self.messages[place].standing, due, at).into_iter().map(with).collect()
     }
 
     /// The state without the message at `place`.
-    fn without(mut self, place: usize) -> State {
+    fn without(mut self, place: usize) -> GroupState {
         self.messages.remove(place);
         self
     }
 
     /// The immediate effect of time on the message at `place`, which was just given back: an expired one is dead, or gone.
-    fn settled_by_time(self, place: usize, at: At<'_>) -> Vec<State> {
+    fn settled_by_time(self, place: usize, at: At<'_>) -> Vec<GroupState> {
         let versions = self.messages[place].clone().settled_by_time(at, false);
         let with = |message| {
             let mut state = self.clone();
@@ -282,7 +286,7 @@ impl State {
 }
 
 /// The states after a command of unknown outcome: those with its effect, and the one without.
-fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
+fn or_nothing(heard: bool, state: &GroupState, mut done: Vec<GroupState>) -> Vec<GroupState> {
     if !heard {
         done.push(state.clone());
     }
@@ -290,17 +294,22 @@ fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
 }
 
 /// A lease granted at `at`.
-fn granted(token: Option<u128>, terms: Terms, at: At<'_>) -> Phase {
+fn granted(token: Option<u128>, terms: Terms, at: At<'_>) -> MessagePhase {
     lease(token, terms, false, at)
 }
 
 /// The lease of a message that could not be read.
-fn granted_to_nobody(terms: Terms, at: At<'_>) -> Phase {
+fn granted_to_nobody(terms: Terms, at: At<'_>) -> MessagePhase {
     lease(None, terms, true, at)
 }
 
-fn lease(token: Option<u128>, Terms { lease_ms, bound, holder }: Terms, unread: bool, at: At<'_>) -> Phase {
-    Phase::Leased(Lease {
+fn lease(
+    token: Option<u128>,
+    Terms { lease_ms, bound, holder }: Terms,
+    unread: bool,
+    at: At<'_>,
+) -> MessagePhase {
+    MessagePhase::Leased(Lease {
         token,
         until: at.window.mono.plus(lease_ms),
         until_wall: at.window.wall.plus(lease_ms),

@@ -1,6 +1,6 @@
 //! Put: creates a message, or is decided by its key or its token.
 
-use super::{At, Due, Message, Phase, Span, Standing, State};
+use super::{At, Belief, Due, GroupState, MessagePhase, Span, TrackedMessage};
 
 /// What to do if the key is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) enum PutHeard {
 
 /// What is stored under a token. A refused put leaves its token unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Answered {
+pub(crate) enum StoredAnswer {
     /// The answer is known.
     Heard(PutHeard),
     /// The answer is unknown, but the put took effect: a new message, due then.
@@ -66,7 +66,7 @@ pub(crate) enum Answered {
     Kept(Span),
 }
 
-pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Vec<State> {
+pub(super) fn after(state: &GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Vec<GroupState> {
     if heard == Some(PutHeard::Refused) {
         return vec![state.clone()];
     }
@@ -80,7 +80,7 @@ pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<
 }
 
 /// A put of something else under the token of put `no` changes nothing: it is refused as long as the token is stored.
-pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> {
+pub(super) fn mismatched(state: &GroupState, no: u64, heard: PutHeard) -> Vec<GroupState> {
     let fits = match (state.answered.get(&no), heard) {
         (_, PutHeard::Refused) => true,
         (Some(answered), PutHeard::Mismatch { id }) => answered.id().is_none_or(|first| first == id),
@@ -89,11 +89,11 @@ pub(super) fn mismatched(state: &State, no: u64, heard: PutHeard) -> Vec<State> 
     if fits { vec![state.clone()] } else { Vec::new() }
 }
 
-impl Answered {
+impl StoredAnswer {
     /// The id in the answer, as far as it is known.
     fn id(self) -> Option<u128> {
         match self {
-            Answered::Heard(
+            StoredAnswer::Heard(
                 PutHeard::Created { id, .. } | PutHeard::Replaced { id, .. } | PutHeard::Kept { id, .. },
             ) => Some(id),
             _ => None,
@@ -102,12 +102,12 @@ impl Answered {
 }
 
 /// A retry of a put that took effect: it gets the answer that the first attempt got, or would have got.
-fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> Option<State> {
+fn repeated(mut state: GroupState, no: u64, answered: StoredAnswer, heard: PutHeard) -> Option<GroupState> {
     let (id, due, span) = match (answered, heard) {
-        (Answered::Heard(first), heard) => return (first == heard).then_some(state),
-        (Answered::Created(span), PutHeard::Created { id, due })
-        | (Answered::Kept(span), PutHeard::Kept { id, due }) => (id, due, span),
-        (Answered::Replaced(old, span), PutHeard::Replaced { id, due, old: heard })
+        (StoredAnswer::Heard(first), heard) => return (first == heard).then_some(state),
+        (StoredAnswer::Created(span), PutHeard::Created { id, due })
+        | (StoredAnswer::Kept(span), PutHeard::Kept { id, due }) => (id, due, span),
+        (StoredAnswer::Replaced(old, span), PutHeard::Replaced { id, due, old: heard })
             if old.is_none_or(|old| old == heard) =>
         {
             (id, due, span)
@@ -117,7 +117,7 @@ fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> O
     if !span.holds(due) {
         return None;
     }
-    if let (Some(place), false) = (state.place(no), matches!(answered, Answered::Kept(_))) {
+    if let (Some(place), false) = (state.place(no), matches!(answered, StoredAnswer::Kept(_))) {
         let message = &mut state.messages[place];
         if !message.is_id(id) {
             return None;
@@ -126,22 +126,22 @@ fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> O
             message.is_due(due);
         }
     }
-    state.answered.insert(no, Answered::Heard(heard));
+    state.answered.insert(no, StoredAnswer::Heard(heard));
     Some(state)
 }
 
 /// Applies a put after time has been applied; `None` if that contradicts the answer.
-fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+fn put(mut state: GroupState, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<GroupState> {
     let owner = if spec.keyed { state.owner() } else { None };
     let Some(owner) = owner else {
         let state = created(state, spec, None, at);
         return match heard {
-            None => Some(remembering(state, spec, Answered::Created(spec.due.span(&at.window)))),
+            None => Some(remembering(state, spec, StoredAnswer::Created(spec.due.span(&at.window)))),
             Some(PutHeard::Created { id, due }) => answered(state, spec, heard, id, due),
             Some(_) => None,
         };
     };
-    let leased = matches!(state.messages[owner].standing.phase, Phase::Leased(_));
+    let leased = matches!(state.messages[owner].standing.phase, MessagePhase::Leased(_));
     match spec.on_conflict {
         OnConflict::Reject => match heard {
             None => Some(state),
@@ -150,7 +150,7 @@ fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Op
         },
         OnConflict::Replace => match heard {
             None => {
-                let answer = Answered::Replaced(state.messages[owner].id, spec.due.span(&at.window));
+                let answer = StoredAnswer::Replaced(state.messages[owner].id, spec.due.span(&at.window));
                 Some(remembering(created(state, spec, Some(owner), at), spec, answer))
             }
             Some(PutHeard::Replaced { id, due, old }) if state.messages[owner].is_id(old) => {
@@ -168,7 +168,13 @@ fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Op
 }
 
 /// The existing message is kept, with the earlier of the two instants.
-fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+fn keep(
+    mut state: GroupState,
+    owner: usize,
+    spec: &Spec,
+    heard: Option<PutHeard>,
+    at: At<'_>,
+) -> Option<GroupState> {
     let message = &mut state.messages[owner];
     let kept = message.standing.due.earlier(spec.due.span(&at.window));
     if kept != message.standing.due {
@@ -176,37 +182,37 @@ fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at
         message.change(|standing| standing.due = kept);
     }
     match heard {
-        None => Some(remembering(state, spec, Answered::Kept(kept))),
+        None => Some(remembering(state, spec, StoredAnswer::Kept(kept))),
         Some(PutHeard::Kept { id, due }) if message.is_id(id) && message.is_due(due) => {
-            Some(remembering(state, spec, Answered::Heard(PutHeard::Kept { id, due })))
+            Some(remembering(state, spec, StoredAnswer::Heard(PutHeard::Kept { id, due })))
         }
         Some(_) => None,
     }
 }
 
 /// The state with a new message. The message that had the key is gone, or loses the key if it is leased.
-fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> State {
+fn created(mut state: GroupState, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> GroupState {
     if let Some(old) = replaced {
-        if matches!(state.messages[old].standing.phase, Phase::Leased(_)) {
+        if matches!(state.messages[old].standing.phase, MessagePhase::Leased(_)) {
             state.messages[old].undo.clear();
             state.messages[old].keyed = false;
         } else {
             state = state.without(old);
         }
     }
-    state.messages.push(Message {
+    state.messages.push(TrackedMessage {
         no: spec.no,
         id: None,
         keyed: spec.keyed,
         max_attempts: spec.max_attempts,
-        standing: Standing {
+        standing: Belief {
             due: spec.due.span(&at.window),
             since: at.begin,
             priority: spec.priority,
             attempts: 0,
             takes: 0,
             expires: spec.expires,
-            phase: Phase::Pending,
+            phase: MessagePhase::Pending,
         },
         undo: Vec::new(),
     });
@@ -214,14 +220,20 @@ fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -
 }
 
 /// The state with the data of the answer about the new message.
-fn answered(mut state: State, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<State> {
+fn answered(
+    mut state: GroupState,
+    spec: &Spec,
+    heard: Option<PutHeard>,
+    id: u128,
+    due: i64,
+) -> Option<GroupState> {
     let message = state.messages.last_mut().expect("it was just put");
     let possible = message.is_id(id) && message.is_due(due);
-    heard.filter(|_| possible).map(|heard| remembering(state, spec, Answered::Heard(heard)))
+    heard.filter(|_| possible).map(|heard| remembering(state, spec, StoredAnswer::Heard(heard)))
 }
 
 /// The state in which the token of the put stands for this answer.
-fn remembering(mut state: State, spec: &Spec, answer: Answered) -> State {
+fn remembering(mut state: GroupState, spec: &Spec, answer: StoredAnswer) -> GroupState {
     if spec.token {
         state.answered.insert(spec.no, answer);
     }

@@ -1,6 +1,6 @@
 //! Settle: the holder ends or extends its lease.
 
-use super::{At, Death, Due, Phase, State, Terms, granted};
+use super::{At, Death, Due, GroupState, MessagePhase, Terms, granted};
 
 /// The action of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub(crate) enum SettleHeard {
 }
 
 pub(super) fn after(
-    state: &State,
+    state: &GroupState,
     (no, token): (u64, u128),
     action: &Action,
     heard: Option<SettleHeard>,
     at: At<'_>,
-) -> Vec<State> {
+) -> Vec<GroupState> {
     let Some(place) = state.place(no) else {
         let possible = matches!(heard, None | Some(SettleHeard::LeaseLost));
         return if possible { vec![state.clone()] } else { Vec::new() };
@@ -48,7 +48,7 @@ pub(super) fn after(
     let mut done = Vec::new();
     for version in state.versions(place, at, false) {
         let held = match version.messages[place].standing.phase {
-            Phase::Leased(lease) if lease.token == Some(token) => Some(lease),
+            MessagePhase::Leased(lease) if lease.token == Some(token) => Some(lease),
             _ => None,
         };
         match (held, heard) {
@@ -65,7 +65,7 @@ pub(super) fn after(
 }
 
 /// The result of the action on the message.
-fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>) -> Vec<State> {
+fn act(mut state: GroupState, place: usize, action: &Action, terms: Terms, at: At<'_>) -> Vec<GroupState> {
     let message = &mut state.messages[place];
     let death = Death { at: at.window.wall, since: at.begin };
     let mut after = message.standing.clone();
@@ -75,7 +75,7 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
             after.priority = priority.unwrap_or(after.priority);
             message.spend_attempt(&mut after, death);
             // A dead message has no due instant to compare.
-            if after.phase == Phase::Pending {
+            if after.phase == MessagePhase::Pending {
                 after.due = due.span(&at.window);
                 after.since = at.begin;
             }
@@ -86,17 +86,17 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
                 after.since = at.begin;
             }
             after.priority = priority.unwrap_or(after.priority);
-            after.phase = Phase::Pending;
+            after.phase = MessagePhase::Pending;
         }
         Action::Bury { priority } => {
             after.attempts += 1;
             after.priority = priority.unwrap_or(after.priority);
-            after.phase = Phase::Dead(death);
+            after.phase = MessagePhase::Dead(death);
         }
         Action::Extend { lease_ms } => {
             let token = match after.phase {
-                Phase::Leased(lease) => lease.token,
-                Phase::Pending | Phase::Dead(_) | Phase::Gone(_) => None,
+                MessagePhase::Leased(lease) => lease.token,
+                MessagePhase::Pending | MessagePhase::Dead(_) | MessagePhase::Gone(_) => None,
             };
             after.phase = granted(token, Terms { lease_ms, ..terms }, at);
         }
@@ -112,26 +112,26 @@ fn act(mut state: State, place: usize, action: &Action, terms: Terms, at: At<'_>
 
 /// The state, if it agrees with the answer.
 pub(super) fn hear(
-    mut state: State,
+    mut state: GroupState,
     place: usize,
     no: u64,
     heard: Option<SettleHeard>,
     at: At<'_>,
-) -> Option<State> {
+) -> Option<GroupState> {
     let Some(heard) = heard else { return Some(state) };
     let message = state.messages.get_mut(place).filter(|message| message.no == no);
     let Some(message) = message else { return (heard == SettleHeard::Gone).then_some(state) };
     let agrees = match (message.standing.phase, heard) {
         // It had expired, and its queue drops expired messages. Its end is synced by then.
-        (Phase::Gone(None), SettleHeard::Gone) => {
+        (MessagePhase::Gone(None), SettleHeard::Gone) => {
             message.undo.clear();
             true
         }
-        (Phase::Pending, SettleHeard::Scheduled(due)) => message.is_due(due),
-        (Phase::Pending, SettleHeard::Ready) => true,
+        (MessagePhase::Pending, SettleHeard::Scheduled(due)) => message.is_due(due),
+        (MessagePhase::Pending, SettleHeard::Ready) => true,
         // Retention may have discarded it since.
-        (Phase::Dead(_) | Phase::Gone(Some(_)), SettleHeard::Dead) => true,
-        (Phase::Leased(_), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
+        (MessagePhase::Dead(_) | MessagePhase::Gone(Some(_)), SettleHeard::Dead) => true,
+        (MessagePhase::Leased(_), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
         _ => false,
     };
     agrees.then_some(state)

@@ -1,6 +1,6 @@
 //! Bulk operations: purge, delete, revive all, discard all.
 
-use super::{At, Due, Message, Phase, State};
+use super::{At, Due, GroupState, MessagePhase, TrackedMessage};
 
 /// The kind of bulk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Sweep {
     DiscardAll,
 }
 
-pub(super) fn after(state: &State, sweep: Sweep, heard: bool, at: At<'_>) -> Vec<State> {
+pub(super) fn after(state: &GroupState, sweep: Sweep, heard: bool, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
@@ -25,15 +25,15 @@ pub(super) fn after(state: &State, sweep: Sweep, heard: bool, at: At<'_>) -> Vec
     super::or_nothing(heard, state, done)
 }
 
-fn swept(mut state: State, sweep: Sweep) -> State {
-    let leased = |message: &Message| matches!(message.standing.phase, Phase::Leased(_));
+fn swept(mut state: GroupState, sweep: Sweep) -> GroupState {
+    let leased = |message: &TrackedMessage| matches!(message.standing.phase, MessagePhase::Leased(_));
     match sweep {
-        Sweep::Purge => state.messages.retain(|message| message.standing.phase != Phase::Pending),
+        Sweep::Purge => state.messages.retain(|message| message.standing.phase != MessagePhase::Pending),
         Sweep::DeleteQueue => state.messages.retain(leased),
         Sweep::DiscardAll => {
-            state
-                .messages
-                .retain(|message| matches!(message.standing.phase, Phase::Pending | Phase::Leased(_)));
+            state.messages.retain(|message| {
+                matches!(message.standing.phase, MessagePhase::Pending | MessagePhase::Leased(_))
+            });
         }
         Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }
@@ -42,7 +42,7 @@ fn swept(mut state: State, sweep: Sweep) -> State {
 
 /// The effect of a revive of all on message `no` in its turn: none, if it is not dead, its key has an owner, or its time
 /// is over. The order of two messages that had one key was not observed.
-pub(super) fn revived(state: &State, no: u64, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
+pub(super) fn revived(state: &GroupState, no: u64, due: Due, heard: bool, at: At<'_>) -> Vec<GroupState> {
     let Some(place) = state.place(no) else { return vec![state.clone()] };
     let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
     let done = versions.flat_map(|version| {

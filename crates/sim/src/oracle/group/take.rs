@@ -1,6 +1,8 @@
 //! Take: a message is delivered, or leased by a take whose answer was lost.
 
-use super::{At, Death, Due, Lease, Message, Phase, Span, Standing, State, granted, granted_to_nobody};
+use super::{
+    At, Belief, Death, Due, GroupState, Lease, MessagePhase, Span, TrackedMessage, granted, granted_to_nobody,
+};
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +70,15 @@ pub(crate) enum TakenById {
     Refused,
 }
 
-pub(super) fn taken(state: &State, delivered: &Delivered, at: At<'_>) -> Vec<State> {
+pub(super) fn taken(state: &GroupState, delivered: &Delivered, at: At<'_>) -> Vec<GroupState> {
     let Some(place) = state.place(delivered.no) else { return Vec::new() };
     let at = at_the_take(delivered, at);
     let versions = state.versions(place, at, false).into_iter();
     let fitting = versions.filter_map(|mut state| {
         let message = &mut state.messages[place];
-        if message.standing.phase != Phase::Pending || !fits(message, delivered) || !message.may_be_ready(at)
+        if message.standing.phase != MessagePhase::Pending
+            || !fits(message, delivered)
+            || !message.may_be_ready(at)
         {
             return None;
         }
@@ -94,7 +98,7 @@ fn at_the_take<'a>(delivered: &Delivered, mut at: At<'a>) -> At<'a> {
 }
 
 /// Whether the delivery can be this message.
-fn fits(message: &mut Message, delivered: &Delivered) -> bool {
+fn fits(message: &mut TrackedMessage, delivered: &Delivered) -> bool {
     message.is_id(delivered.id)
         && message.is_due(delivered.due)
         && message.standing.priority == delivered.priority
@@ -103,30 +107,31 @@ fn fits(message: &mut Message, delivered: &Delivered) -> bool {
         && message.keyed == delivered.keyed
 }
 
-fn hand_over(message: &mut Message, delivered: &Delivered, at: At<'_>) {
+fn hand_over(message: &mut TrackedMessage, delivered: &Delivered, at: At<'_>) {
     let phase = granted(Some(delivered.token), delivered.terms, at);
     message.change_unsynced(at, |standing| standing.hand_out(phase));
 }
 
-impl Standing {
-    fn hand_out(&mut self, phase: Phase) {
+impl Belief {
+    fn hand_out(&mut self, phase: MessagePhase) {
         self.phase = phase;
         self.takes += 1;
     }
 
     /// Restores the state before the take, except the count of takes.
     fn give_back(&mut self) {
-        self.phase = Phase::Pending;
+        self.phase = MessagePhase::Pending;
     }
 }
 
-pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
+pub(super) fn lost(state: &GroupState, phase: MessagePhase, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
-        let versions: Vec<State> = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
+        let versions: Vec<GroupState> =
+            states.iter().flat_map(|state| state.versions(place, at, false)).collect();
         for mut version in versions {
             let message = &mut version.messages[place];
-            if message.standing.phase == Phase::Pending && message.may_be_ready(at) {
+            if message.standing.phase == MessagePhase::Pending && message.may_be_ready(at) {
                 message.change_unsynced(at, |standing| standing.hand_out(phase));
                 states.push(version);
             }
@@ -136,13 +141,13 @@ pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
 }
 
 /// The caller of a take was dropped, and what it had leased was released without spending an attempt.
-pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
+pub(super) fn gave_back(state: &GroupState, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         for mut version in states.clone() {
             let message = &mut version.messages[place];
-            if matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none()) {
-                message.change_unsynced(at, Standing::give_back);
+            if matches!(message.standing.phase, MessagePhase::Leased(lease) if lease.token.is_none()) {
+                message.change_unsynced(at, Belief::give_back);
                 states.extend(version.settled_by_time(place, at));
             }
         }
@@ -151,8 +156,8 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
 }
 
 /// Every lease of a lost take has been released or has run out.
-pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
-    let is_with_nobody = |message: &Message| matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none() && !lease.unread);
+pub(super) fn all_gave_back(state: &GroupState, at: At<'_>) -> Vec<GroupState> {
+    let is_with_nobody = |message: &TrackedMessage| matches!(message.standing.phase, MessagePhase::Leased(lease) if lease.token.is_none() && !lease.unread);
     let mut states = vec![state.clone()];
     for place in (0..state.messages.len()).filter(|place| is_with_nobody(&state.messages[*place])) {
         states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
@@ -162,22 +167,29 @@ pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
 }
 
 /// A message that could not be read has spent an attempt or was released without one, unless its lease was over by then.
-pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, at: At<'_>) -> Vec<State> {
+pub(super) fn sent_back(
+    state: &GroupState,
+    due: Due,
+    attempt: Attempt,
+    heard: bool,
+    at: At<'_>,
+) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
-        let is_unread =
-            |message: &Message| matches!(message.standing.phase, Phase::Leased(Lease { unread: true, .. }));
+        let is_unread = |message: &TrackedMessage| {
+            matches!(message.standing.phase, MessagePhase::Leased(Lease { unread: true, .. }))
+        };
         if !is_unread(&state.messages[place]) {
             continue;
         }
-        let sent_back = |mut version: State| -> Vec<State> {
+        let sent_back = |mut version: GroupState| -> Vec<GroupState> {
             let message = &mut version.messages[place];
             if !is_unread(message) {
                 return vec![version];
             }
             let given_back = (attempt != Attempt::Spent).then(|| {
                 let mut version = version.clone();
-                version.messages[place].change_unsynced(at, Standing::give_back);
+                version.messages[place].change_unsynced(at, Belief::give_back);
                 version.settled_by_time(place, at)
             });
             let tried = (attempt != Attempt::Unspent).then(|| {
@@ -185,7 +197,7 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
                 let mut after = message.standing.clone();
                 message.spend_attempt(&mut after, Death { at: at.window.wall, since: at.begin });
                 // A dead message has no due instant.
-                if after.phase == Phase::Pending {
+                if after.phase == MessagePhase::Pending {
                     after.due = due.span(&at.window);
                     after.since = at.begin;
                 }
@@ -202,7 +214,7 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
         // The process that was to process it is gone: the leases stay.
         let mut left = state.clone();
         for message in &mut left.messages {
-            if let Phase::Leased(lease) = &mut message.standing.phase {
+            if let MessagePhase::Leased(lease) = &mut message.standing.phase {
                 lease.unread = false;
             }
         }
@@ -212,12 +224,12 @@ pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, 
 }
 
 pub(super) fn by_id(
-    state: &State,
+    state: &GroupState,
     no: u64,
     terms: Terms,
     heard: Option<&TakenById>,
     at: At<'_>,
-) -> Vec<State> {
+) -> Vec<GroupState> {
     let Some(place) = state.place(no) else {
         let possible = matches!(heard, None | Some(TakenById::NotFound | TakenById::Refused));
         return if possible { vec![state.clone()] } else { Vec::new() };
@@ -233,7 +245,7 @@ pub(super) fn by_id(
     let found = state.found(place, at).into_iter();
     let versions =
         found.flat_map(|(state, found)| state.key_versions(at).into_iter().map(move |state| (state, found)));
-    let done = versions.flat_map(|(mut state, found)| -> Vec<State> {
+    let done = versions.flat_map(|(mut state, found)| -> Vec<GroupState> {
         let owner = state.owner().filter(|owner| *owner != place);
         let message = &state.messages[place];
         let dead = message.death().is_some();
@@ -242,11 +254,11 @@ pub(super) fn by_id(
                 let fits = matches!(heard, None | Some(TakenById::NotFound));
                 return if fits { vec![state] } else { Vec::new() };
             }
-            (Phase::Leased(_), _) => {
+            (MessagePhase::Leased(_), _) => {
                 let fits = matches!(heard, None | Some(TakenById::Leased));
                 return if fits { vec![state] } else { Vec::new() };
             }
-            (Phase::Dead(_), Some(owner)) if message.keyed => {
+            (MessagePhase::Dead(_), Some(owner)) if message.keyed => {
                 let fits = match heard {
                     None => true,
                     Some(TakenById::KeyTaken { id }) => state.messages[owner].is_id(*id),
@@ -258,13 +270,13 @@ pub(super) fn by_id(
         }
         let due = message.standing.due.earlier(at.window.wall);
         let standings = match dead {
-            true => Message::revived(&message.standing, due, at),
+            true => TrackedMessage::revived(&message.standing, due, at),
             false => vec![message.standing.clone()],
         };
-        let taken = |standing: Standing| {
+        let taken = |standing: Belief| {
             let mut state = state.clone();
             let message = &mut state.messages[place];
-            message.change_unsynced(at, |old| *old = Standing { due, ..standing });
+            message.change_unsynced(at, |old| *old = Belief { due, ..standing });
             let phase = match heard {
                 Some(TakenById::Delivered(delivered)) => {
                     if !fits(message, delivered) {

@@ -10,7 +10,7 @@ use dwell_model::{
 use super::reference::{Reference, shown};
 use super::step::{PutPlan, Step, TakePlan, Then};
 use crate::conformance::stage::queue;
-use crate::conformance::waiting::{Waiting, await_true};
+use crate::conformance::waiting::{PendingTake, await_true};
 use crate::conformance::{Factory, Harness};
 use crate::{Action, Blocking, Delivery, Forecast, Page, PutAnswer, QueueStats, Result, Settle, Store, Take};
 
@@ -257,7 +257,7 @@ impl Driver {
         if let Err(refusal) = self.reference.check_waits(&take) {
             return same("take", &take, self.store().take(take.clone()), Err(refusal));
         }
-        let mut waiting = Waiting::start(self.harness.store(), take.clone());
+        let mut waiting = PendingTake::start(self.harness.store(), take.clone());
         if let Some(answer) = waiting.poll() {
             return Err(format!("{take:?} had to wait, and was answered {answer:?}"));
         }

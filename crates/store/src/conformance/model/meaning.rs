@@ -10,7 +10,7 @@ use super::drive::Driver;
 use super::step::{
     ActionPlan, ChangePlan, Pick, PutPlan, QUEUES, SelectionPlan, TakePlan, TargetPlan, WhenPlan,
 };
-use crate::conformance::stage::{key, token};
+use crate::conformance::stage::{idempotency_key, key};
 use crate::{Action, LeaseRef, LeaseTerms, Put, Selection, Settle, Take, Target, When};
 
 impl Driver {
@@ -21,7 +21,7 @@ impl Driver {
     pub(super) fn put_of(&self, plan: &PutPlan) -> Put {
         let name = self.name(plan.q);
         let expires = plan.expires_ms.map(|ms| self.after(ms));
-        let token = plan.token.map(|n| token(&format!("t{n}")));
+        let token = plan.token.map(|n| idempotency_key(&format!("t{n}")));
         let headers = [("content-type", "text/plain")];
         Put {
             body: Bytes::from(vec![plan.body_len; usize::from(plan.body_len)]),

@@ -3,7 +3,7 @@
 use dwell_model::{Limits, Setting, SettingChange, SettingName};
 
 use super::super::stage::*;
-use super::super::waiting::Waiting;
+use super::super::waiting::PendingTake;
 use crate::{Action, Error, LeaseTerms, Put, Take};
 
 fn put(stage: &Stage, name: &str, count: usize) {
@@ -51,7 +51,7 @@ pub fn a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_end
     stage.set(Setting::MaxLeased(1));
     put(&stage, "q", 4);
     let held = stage.taken_for(1_000);
-    let wait = || Waiting::begin(&stage, Take::from(q()).lease_ms(5_000).wait_ms(60_000));
+    let wait = || PendingTake::begin(&stage, Take::from(q()).lease_ms(5_000).wait_ms(60_000));
     let [first, second, third] = [wait(), wait(), wait()];
     put(&stage, "q", 1);
     assert_eq!(stage.stats().waiting, 3, "one more that is due answers nobody");
@@ -63,10 +63,10 @@ pub fn a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_end
     assert_eq!(stage.stats().waiting, 1);
     stage.set(Setting::MaxLeased(2));
     assert_eq!(third.answer().unwrap().len(), 1, "and so does the setting");
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(1_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(1_000));
     stage.advance(1_000);
     assert_eq!(waiting.answer(), Ok(vec![]), "who waits in vain gets nothing, and is not refused");
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(60_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000));
     stage.store().configure(q(), vec![SettingChange::Reset(SettingName::MaxLeased)]).unwrap();
     assert_eq!(waiting.answer().unwrap().len(), 1);
 }

@@ -3,7 +3,7 @@
 use dwell_model::StateKind;
 
 use super::super::stage::*;
-use super::super::waiting::Waiting;
+use super::super::waiting::PendingTake;
 use crate::{Action, Settled, Take};
 
 pub fn a_forward_step_of_the_clock_makes_due_what_it_passes(factory: &Factory) {
@@ -20,7 +20,7 @@ pub fn a_forward_step_of_the_clock_makes_due_what_it_passes(factory: &Factory) {
 pub fn a_forward_step_of_the_clock_wakes_a_waiting_take(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let due = stage.put(message("in a day").after_ms(86_400_000)).due;
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(60_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000));
     if !stage.step_wall(90_000_000) {
         return;
     }

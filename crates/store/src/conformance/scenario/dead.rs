@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, MessageId, StateKind};
 
 use super::super::stage::*;
-use crate::{Error, LeaseTerms, Put, Selection, Settle, Swept, Take, Target, When};
+use crate::{BulkOutcome, Error, LeaseTerms, Put, Selection, Settle, Take, Target, When};
 
 /// Buries N messages, one second apart; returns them with the oldest death first.
 fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
@@ -19,8 +19,8 @@ fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
     dead.try_into().unwrap()
 }
 
-fn done(done: u64) -> Swept {
-    Swept { done, ..Swept::default() }
+fn done(done: u64) -> BulkOutcome {
+    BulkOutcome { done, ..BulkOutcome::default() }
 }
 
 pub fn revive_brings_back_one_many_and_all_oldest_first(factory: &Factory) {
@@ -64,11 +64,11 @@ pub fn revive_of_more_than_a_thousand_counts_each_of_them_once(factory: &Factory
     let refused = [(dead[2 * BATCH], owner), (dead[4 * BATCH], dead[0])];
     let refused = refused.map(|(id, owner)| (id, Error::KeyTaken { id: owner })).to_vec();
     let done = (dead.len() - refused.len()) as u64;
-    assert_eq!(swept, Swept { done, refused: refused.clone(), refused_in_all: 2 });
+    assert_eq!(swept, BulkOutcome { done, refused: refused.clone(), refused_in_all: 2 });
     let counts = stage.stats().counts;
     assert_eq!((counts.scheduled, counts.ready, counts.dead), (done + 1, 0, 2));
     let swept = stage.store().revive(q(), Selection::Oldest(5_000), When::Now).unwrap();
-    assert_eq!(swept, Swept { done: 0, refused, refused_in_all: 2 });
+    assert_eq!(swept, BulkOutcome { done: 0, refused, refused_in_all: 2 });
 }
 
 pub fn revive_is_refused_where_the_key_has_a_new_owner(factory: &Factory) {
@@ -82,9 +82,12 @@ pub fn revive_is_refused_where_the_key_has_a_new_owner(factory: &Factory) {
     let owner = stage.put(keyed("k", "owner").after_ms(50)).id;
     let taken = |id| (id, Error::KeyTaken { id: owner });
     let swept = stage.store().revive(q(), Selection::Ids(vec![older]), When::Now).unwrap();
-    assert_eq!(swept, Swept { done: 0, refused: vec![taken(older)], refused_in_all: 1 });
+    assert_eq!(swept, BulkOutcome { done: 0, refused: vec![taken(older)], refused_in_all: 1 });
     let swept = stage.store().revive(q(), Selection::All, When::Now).unwrap();
-    assert_eq!(swept, Swept { done: 1, refused: vec![taken(older), taken(younger)], refused_in_all: 2 });
+    assert_eq!(
+        swept,
+        BulkOutcome { done: 1, refused: vec![taken(older), taken(younger)], refused_in_all: 2 }
+    );
     assert_eq!([older, younger].map(|id| stage.state(id)), [StateKind::Dead; 2]);
     assert_eq!(stage.state(free), StateKind::Ready);
     stage.cancel(by_key("k"));
@@ -121,11 +124,11 @@ pub fn revive_of_what_is_not_dead_is_refused_singly(factory: &Factory) {
     let ids = vec![gone, ready, dead];
     let refused = vec![(gone, Error::MessageNotFound { queue: q() }), (ready, Error::NotDead { id: ready })];
     let swept = stage.store().revive(q(), Selection::Ids(ids.clone()), When::AfterMs(9)).unwrap();
-    assert_eq!(swept, Swept { done: 1, refused: refused.clone(), refused_in_all: 2 });
+    assert_eq!(swept, BulkOutcome { done: 1, refused: refused.clone(), refused_in_all: 2 });
     assert_eq!(code(stage.store().revive(q(), Selection::All, When::AfterMs(u64::MAX))), "due_out_of_range");
     assert_eq!(code(stage.store().revive(q(), Selection::All, When::Level(1))), "unknown_level");
     let swept = stage.store().discard(q(), Selection::Ids(vec![gone, ready])).unwrap();
-    assert_eq!(swept, Swept { done: 0, refused, refused_in_all: 2 });
+    assert_eq!(swept, BulkOutcome { done: 0, refused, refused_in_all: 2 });
 }
 
 pub fn discard_removes_dead_messages_only(factory: &Factory) {
@@ -149,7 +152,11 @@ pub fn discard_removes_one_many_and_all_oldest_first(factory: &Factory) {
     let ids: [_; 5] = buried(&mut stage);
     let gone = (ids[4], Error::MessageNotFound { queue: q() });
     let swept = stage.store().discard(q(), Selection::Ids(vec![ids[4], ids[4]])).unwrap();
-    assert_eq!(swept, Swept { done: 1, refused: vec![gone], refused_in_all: 1 }, "named twice, there once");
+    assert_eq!(
+        swept,
+        BulkOutcome { done: 1, refused: vec![gone], refused_in_all: 1 },
+        "named twice, there once"
+    );
     assert_eq!(stage.store().discard(q(), Selection::Oldest(2)), Ok(done(2)));
     let left: Vec<_> = ids.into_iter().filter(|&id| stage.try_get(Target::Id(id)).is_ok()).collect();
     assert_eq!(left, ids[2..4]);

@@ -3,7 +3,7 @@
 use dwell_model::{Backoff, Holder, LapseBackoff, OnExpiry, Setting, State, StateKind};
 
 use super::super::stage::*;
-use super::super::waiting::Waiting;
+use super::super::waiting::PendingTake;
 use crate::{Action, Delivery, Error, LeaseRef, LeaseTerms, Put, Result, Settled, Take, Target};
 
 fn holder(name: &str) -> Holder {
@@ -100,7 +100,7 @@ pub fn an_ended_lease_wakes_a_waiting_take(factory: &Factory) {
     let stage = Stage::open(factory);
     stage.put(message("m"));
     let taken = stage.taken_for(3_600_000);
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(60_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000));
     assert_eq!(stage.stats().waiting, 1);
     assert_eq!(expire(&stage, lease_ref(&taken)), Ok(Settled::Ready));
     assert_eq!(waiting.answer().unwrap()[0].message.id, taken.message.id);

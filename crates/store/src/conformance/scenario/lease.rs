@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, Limits, Setting, StateKind};
 
 use super::super::stage::*;
-use super::super::waiting::Waiting;
+use super::super::waiting::PendingTake;
 use crate::{Action, Error, LeaseTerms, Put, Settled, Take};
 
 pub fn the_lease_is_the_takes_else_the_messages_else_the_queues(factory: &Factory) {
@@ -175,7 +175,7 @@ pub fn a_take_over_several_queues_gets_from_those_below_their_caps(factory: &Fac
     assert_eq!(bodies(stage.take(all().max(1))), ["a1"]);
     assert_eq!(bodies(stage.take(all().max(9))), ["a2", "b1", "b2"], "each queue up to its own cap");
     assert_eq!(code(stage.store().take(all())), "too_many_leased");
-    let waiting = Waiting::begin(&stage, all().wait_ms(60_000));
+    let waiting = PendingTake::begin(&stage, all().wait_ms(60_000));
     put("a", "a5");
     put("c", "c1");
     assert_eq!(bodies(waiting.answer().unwrap()), ["c1"]);
@@ -191,12 +191,12 @@ pub fn a_take_that_waits_at_the_cap_of_leases_waits_on_until_there_is_room(facto
             stage.put(message(body));
         }
         let held = stage.taken_for(60_000);
-        let wait = |lease_ms| Waiting::begin(&stage, Take::from(q()).lease_ms(lease_ms).wait_ms(30_000));
+        let wait = |lease_ms| PendingTake::begin(&stage, Take::from(q()).lease_ms(lease_ms).wait_ms(30_000));
         let [first, second, third] = [wait(1_000), wait(60_000), wait(1_000)];
         stage.put(message("c"));
         assert_eq!(stage.stats().waiting, 3, "one more that is due answers nobody");
         stage.settle(&held.receipt, Action::Ack).unwrap();
-        let body = |waiting: Waiting| {
+        let body = |waiting: PendingTake| {
             let taken = waiting.answer().unwrap().pop().expect("there is room for one");
             (text(&taken.message.body), taken.message.standing.attempt())
         };

@@ -6,6 +6,7 @@
 
 #![allow(missing_docs, reason = "the bullet that a scenario is called after says what it shows")]
 
+pub mod bulk;
 pub mod cap;
 pub mod change;
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod configure;
 pub mod dead;
 pub mod deaths;
 pub mod expire;
+pub mod idempotency;
 pub mod inspect;
 pub mod key;
 pub mod lapse;
@@ -22,8 +24,6 @@ pub mod restart;
 pub mod retention;
 pub mod settle;
 pub mod store;
-pub mod sweep;
 pub mod take;
 pub mod take_id;
-pub mod token;
 pub mod wait;

@@ -6,7 +6,7 @@ use dwell_model::{MessageId, OnExpiry, Setting, SettingChange, SettingName, Stat
 
 use super::super::stage::*;
 use crate::{
-    Cancelled, Error, LeaseTerms, Put, Rescheduled, Result, Selection, Settled, Swept, Target, When,
+    BulkOutcome, Cancelled, Error, LeaseTerms, Put, Rescheduled, Result, Selection, Settled, Target, When,
 };
 
 /// The number of calls in which a store discards some thousand messages, even if it reads a few of them at a
@@ -69,7 +69,7 @@ pub fn a_dead_message_is_gone_when_its_time_is_over(factory: &Factory) {
     assert_eq!(code(taken.map(|taken| taken.receipt)), "message_not_found");
     let gone = |id| (id, Error::MessageNotFound { queue: q() });
     let revived = stage.store().revive(q(), Selection::Ids(vec![ids[0], ids[1]]), When::AfterMs(9_999_999));
-    assert_eq!(revived, Ok(Swept { done: 1, refused: vec![gone(ids[0])], refused_in_all: 1 }));
+    assert_eq!(revived, Ok(BulkOutcome { done: 1, refused: vec![gone(ids[0])], refused_in_all: 1 }));
     stage.advance(1_000);
     // The second was revived, the third is past its retention, two are left.
     stage.advance(1_000);
@@ -77,14 +77,14 @@ pub fn a_dead_message_is_gone_when_its_time_is_over(factory: &Factory) {
     let revived = stage.store().revive(q(), Selection::Oldest(1), When::AfterMs(9_999_999));
     assert_eq!(
         revived,
-        Ok(Swept { done: 1, ..Swept::default() }),
+        Ok(BulkOutcome { done: 1, ..BulkOutcome::default() }),
         "those whose time is over are not the oldest"
     );
     assert_eq!(kept(&stage, &ids), [ids[1], ids[3], ids[4]]);
     stage.advance(60_000);
     assert_eq!(listed(&stage), [], "a list follows within a minute");
     assert_eq!(stage.stats().counts.dead, 0, "and so do the counts");
-    assert_eq!(stage.store().discard(q(), Selection::All), Ok(Swept::default()));
+    assert_eq!(stage.store().discard(q(), Selection::All), Ok(BulkOutcome::default()));
     // An expiry counts from its own instant, whenever it is noticed.
     let expired = stage.put(Put { expires: Some(stage.at(1_000)), ..message("m") }).id;
     stage.advance(10_999);
@@ -216,7 +216,7 @@ pub fn revive_passes_the_most_pending(factory: &Factory) {
         "the dead do not count, what is pending does"
     );
     let revived = stage.store().revive(q(), Selection::All, When::AfterMs(9_000));
-    assert_eq!(revived, Ok(Swept { done: 2, ..Swept::default() }));
+    assert_eq!(revived, Ok(BulkOutcome { done: 2, ..BulkOutcome::default() }));
     assert_eq!((stage.stats().counts.scheduled, stage.stats().counts.dead), (3, 0));
     assert_eq!(ids.map(|id| stage.state(id)), [StateKind::Scheduled; 2]);
 }

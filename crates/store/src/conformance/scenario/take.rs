@@ -3,7 +3,7 @@
 use dwell_model::{Pause, Setting, StateKind};
 
 use super::super::stage::*;
-use super::super::waiting::Waiting;
+use super::super::waiting::PendingTake;
 use crate::{Action, Put, Take};
 
 pub fn a_take_over_several_queues_goes_by_priority_due_and_id_across_them(factory: &Factory) {
@@ -37,7 +37,7 @@ pub fn a_queue_named_twice_counts_once(factory: &Factory) {
     stage.put(message("b"));
     let taken = stage.take(Take::from_all([q(), queue("empty"), q()]).max(9));
     assert_eq!(taken.len(), 2);
-    let waiting = Waiting::begin(&stage, Take::from_all([q(), q()]).max(9).wait_ms(1_000));
+    let waiting = PendingTake::begin(&stage, Take::from_all([q(), q()]).max(9).wait_ms(1_000));
     stage.put(message("c"));
     assert_eq!(waiting.answer().unwrap().len(), 1);
 }
@@ -75,7 +75,7 @@ pub fn a_paused_queue_hands_nothing_out(factory: &Factory) {
     let taken = stage.take(Take::from_all([q(), queue("other")]).max(9));
     assert_eq!(taken.len(), 1, "another queue is not concerned");
     assert_eq!(stage.stats().counts.ready, 2);
-    let waiting = Waiting::begin(&stage, Take::from(q()).max(9).wait_ms(1_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).max(9).wait_ms(1_000));
     stage.set(Setting::Pause(Pause::Running));
     assert_eq!(waiting.answer().unwrap().len(), 2, "the end of the pause wakes a waiting take");
 }
@@ -85,7 +85,7 @@ pub fn a_timed_pause_ends_by_itself_and_wakes_a_waiting_take(factory: &Factory) 
     stage.put(message("m"));
     let end = stage.at(1_000);
     stage.set(Setting::Pause(Pause::Until(end)));
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(5_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(5_000));
     stage.advance(999);
     assert!(stage.take_one().is_none());
     stage.advance(1);

@@ -3,13 +3,13 @@
 use dwell_model::{Limits, StateKind};
 
 use super::super::stage::*;
-use super::super::waiting::{Waiting, await_true};
+use super::super::waiting::{PendingTake, await_true};
 use crate::{Action, Error, Put, Take, Target, When};
 
 pub fn a_take_waits_without_polling_and_wakes_on_the_instant(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let due = stage.put(message("m").after_ms(1_000)).due;
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(5_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(5_000));
     for _ in 0..9 {
         stage.advance(111);
         assert_eq!(stage.stats().counts.scheduled, 1);
@@ -23,7 +23,7 @@ pub fn a_take_waits_without_polling_and_wakes_on_the_instant(factory: &Factory) 
 pub fn a_take_that_waits_in_vain_answers_with_nothing(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let id = stage.put(message("too late").after_ms(1_001)).id;
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(1_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(1_000));
     stage.advance(999);
     assert_eq!(stage.stats().waiting, 1);
     stage.advance(1);
@@ -34,7 +34,7 @@ pub fn a_take_that_waits_in_vain_answers_with_nothing(factory: &Factory) {
 
 pub fn a_put_of_a_due_message_wakes_a_waiting_take(factory: &Factory) {
     let stage = Stage::open(factory);
-    let waiting = Waiting::begin(&stage, Take::from_all([queue("other"), q()]).wait_ms(60_000));
+    let waiting = PendingTake::begin(&stage, Take::from_all([queue("other"), q()]).wait_ms(60_000));
     let id = stage.put(message("m")).id;
     let taken = waiting.answer().unwrap().pop().expect("it is there");
     assert_eq!((taken.message.id, taken.taken_at), (id, stage.now()));
@@ -44,11 +44,11 @@ pub fn a_put_of_a_due_message_wakes_a_waiting_take(factory: &Factory) {
 pub fn waiting_takes_are_served_in_the_order_of_their_coming(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let [first, second, third] =
-        [0; 3].map(|_| Waiting::begin(&stage, Take::from(q()).lease_ms(60_000).wait_ms(60_000)));
+        [0; 3].map(|_| PendingTake::begin(&stage, Take::from(q()).lease_ms(60_000).wait_ms(60_000)));
     assert_eq!(stage.stats().waiting, 3);
     stage.put(message("a"));
     stage.put(message("b").after_ms(10));
-    let body = |waiting: Waiting| text(&waiting.answer().unwrap()[0].message.body);
+    let body = |waiting: PendingTake| text(&waiting.answer().unwrap()[0].message.body);
     assert_eq!(body(first), "a");
     stage.advance(10);
     assert_eq!(body(second), "b");
@@ -61,7 +61,7 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
 ) {
     let mut stage = Stage::open(factory);
     // It waits, and has nothing yet.
-    drop(Waiting::begin(&stage, Take::from(q()).wait_ms(60_000)));
+    drop(PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000)));
     stage.quiesce();
     let id = stage.put(message("m")).id;
     assert_eq!(stage.stats().waiting, 0);
@@ -70,7 +70,7 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
     stage.settle(&first.receipt, Action::Ack).unwrap();
     // It was given messages that it never saw.
     for after_ms in [0, 100] {
-        let waiting = Waiting::begin(&stage, Take::from(q()).max(5).wait_ms(60_000).lease_ms(60_000));
+        let waiting = PendingTake::begin(&stage, Take::from(q()).max(5).wait_ms(60_000).lease_ms(60_000));
         let id = stage.put(message("m").after_ms(after_ms)).id;
         stage.advance(after_ms);
         waiting.await_wake();
@@ -85,7 +85,7 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
         stage.settle(&taken.receipt, Action::Ack).unwrap();
     }
     // Another take waits for the messages that are given back.
-    let [gone, next] = [0; 2].map(|_| Waiting::begin(&stage, Take::from(q()).wait_ms(60_000)));
+    let [gone, next] = [0; 2].map(|_| PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000)));
     let given = stage.put(message("m")).id;
     gone.await_wake();
     drop(gone);
@@ -97,19 +97,19 @@ pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_sp
 pub fn a_reschedule_to_an_earlier_instant_wakes_a_waiting_take(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let [soon, sooner] = [50_000, 60_000].map(|ms| stage.put(message("m").after_ms(ms)).id);
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(30_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(30_000));
     stage.reschedule(Target::Id(sooner), When::AfterMs(100));
     stage.advance(100);
     let taken = waiting.answer().unwrap().pop().expect("its new instant has come");
     assert_eq!((taken.message.id, taken.lateness_ms), (sooner, 0));
-    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(30_000));
+    let waiting = PendingTake::begin(&stage, Take::from(q()).wait_ms(30_000));
     stage.reschedule(Target::Id(soon), When::Now);
     assert_eq!(waiting.answer().unwrap()[0].message.id, soon);
 }
 
 pub fn past_the_cap_of_takes_that_wait_on_a_queue_others_wait_elsewhere(factory: &Factory) {
     let stage = Stage::open_with(factory, Limits { waiting_per_queue: 2, ..Limits::default() });
-    let wait = |name: &str| Waiting::begin(&stage, Take::from(queue(name)).wait_ms(60_000));
+    let wait = |name: &str| PendingTake::begin(&stage, Take::from(queue(name)).wait_ms(60_000));
     let [first, second] = [wait("q"), wait("q")];
     for names in [vec![q()], vec![queue("other"), q()]] {
         let refused = stage.store().take(Take::from_all(names).wait_ms(60_000)).expect_err("two wait there");
@@ -132,7 +132,7 @@ pub fn past_the_cap_of_takes_that_wait_on_a_queue_others_wait_elsewhere(factory:
 pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory) {
     let stage = Stage::open_with(factory, Limits { queues: 2, ..Limits::default() });
     stage.put(message("m").after_ms(60_000));
-    let other = Waiting::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
+    let other = PendingTake::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
     let take = || Take::from_all([queue("other"), queue("third")]);
     let refused = stage.store().take(take().wait_ms(60_000)).expect_err("two queues are there");
     assert_eq!(refused, Error::TooManyQueues { limit: 2 });
@@ -144,7 +144,7 @@ pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory
     assert_eq!(taken, [], "its one message is held");
     assert_eq!(stage.store().delete_queue(q()), Ok(1));
     let start =
-        |name| Waiting::start(stage.raw(), Take::from_all([queue(name), queue("other")]).wait_ms(60_000));
+        |name| PendingTake::start(stage.raw(), Take::from_all([queue(name), queue("other")]).wait_ms(60_000));
     // There is room for one of them now. It is not known which of two connections is read first.
     let mut both = ["third", "fourth"].map(|name| (name, start(name)));
     let mut refused = None;
@@ -163,8 +163,8 @@ pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory
 
 pub fn stats_count_the_takes_that_wait(factory: &Factory) {
     let stage = Stage::open(factory);
-    let first = Waiting::begin(&stage, Take::from(q()).wait_ms(60_000));
-    let both = Waiting::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
+    let first = PendingTake::begin(&stage, Take::from(q()).wait_ms(60_000));
+    let both = PendingTake::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
     let waiting = |name: &str| stage.store().stats(queue(name)).map_or(0, |stats| stats.waiting);
     assert_eq!((waiting("q"), waiting("other")), (2, 1));
     let listed = stage.store().queues(None, 10).unwrap();

@@ -1,7 +1,7 @@
 //! Calls and their records, where the contract's own tests do not reach.
 
 use dwell_model::{
-    Headers, LapseBackoff, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings,
+    Headers, IdempotencyKey, LapseBackoff, LeaseToken, MessageId, Number, Setting, SettingChange, Settings,
     StateKind,
 };
 
@@ -93,7 +93,7 @@ fn ids_and_numbers_run_out_with_a_refusal() {
 fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
     let mut rig = Rig::with(Limits { put_tokens: 3, ..Limits::default() });
     let put = |rig: &mut Rig, n: u64, ms: u64| {
-        let token = PutToken::new(&format!("token-{n}")).unwrap();
+        let token = IdempotencyKey::new(&format!("token-{n}")).unwrap();
         rig.put(put_to("q").token(token), now(ms))
     };
     let first: Vec<PutAnswer> = (0..3).map(|n| put(&mut rig, n, n).unwrap()).collect();
@@ -112,7 +112,7 @@ fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
 fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one_such_put() {
     const OTHERS: u64 = 40_000;
     let mut rig = Rig::with(Limits { put_tokens_per_queue: 4, ..Limits::default() });
-    let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+    let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
     let named = |name: &str, n: u64| put_to(name).token(token(n));
     // Checking all indexes after each call would take too long.
     let Rig { core, log, .. } = &mut rig;
@@ -144,7 +144,7 @@ fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one
 fn a_log_that_is_not_this_cores_is_refused() {
     let mut rig = Rig::new();
     let put = rig.put(put_to("q").key("k".parse().unwrap()), now(0)).unwrap();
-    let Told::Put(record, body) = rig.log.0[0].clone() else { panic!("a put is told first") };
+    let LoggedFact::Put(record, body) = rig.log.0[0].clone() else { panic!("a put is told first") };
     let mut again = rig.replayed();
     let refuse =
         |again: &mut Rig, record: PutRecord| again.core.replay_put(record, body.clone()).unwrap_err().reason;
@@ -180,7 +180,7 @@ fn sweeping_a_queue_is_one_record() {
         let told = std::mem::take(&mut rig.log.0);
         let records: Vec<&Record> = told
             .iter()
-            .filter_map(|told| if let Told::Record(record, _) = told { Some(record) } else { None })
+            .filter_map(|told| if let LoggedFact::Record(record, _) = told { Some(record) } else { None })
             .collect();
         assert_eq!(records.len(), 1, "{records:?}");
         assert!(wanted(records[0]), "{records:?}");
@@ -190,7 +190,8 @@ fn sweeping_a_queue_is_one_record() {
     all(&mut rig, &|record| matches!(record, Record::Purged { .. }));
     assert_eq!(rig.revive(&queue("q"), Selection::All, When::AfterMs(9), now(8)).unwrap().done, 5);
     let told = std::mem::take(&mut rig.log.0);
-    let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, Durability::Synced));
+    let stands =
+        |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Stands { .. }, Durability::Synced));
     assert_eq!(told.iter().filter(stands).count(), 5, "each stands for itself: {told:?}");
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(9), log)), 5);
     all(&mut rig, &|record| matches!(record, Record::Deleted { .. }));
@@ -199,7 +200,11 @@ fn sweeping_a_queue_is_one_record() {
     assert_eq!(rig.settle(&taken[5].receipt, Action::Ack, now(9)), Ok(Settled::Gone));
     rig.log.0.clear();
     assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(9), log)), Ok(0));
-    assert!(matches!(rig.log.0[..], [Told::Time(_)]), "a purge of nothing records nothing: {:?}", rig.log.0);
+    assert!(
+        matches!(rig.log.0[..], [LoggedFact::Time(_)]),
+        "a purge of nothing records nothing: {:?}",
+        rig.log.0
+    );
 }
 
 #[test]

@@ -13,10 +13,15 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, DeadSearch, Died, Expired, Expiring,
-    HandedOver, Placed, Reader, WaiterId, Which,
+    Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, CopyOutcome, DeadProgress, DeadReader, DeadSearch, Died,
+    Expired, Expiring, QueuePart, Snapshot, WaiterId,
 };
 use crate::{Error, Forecast, Selection, StateCounts, When};
+
+mod lists;
+mod replay;
+mod takes;
+mod unreadable;
 
 #[derive(Clone, Debug)]
 struct Copy {
@@ -24,15 +29,15 @@ struct Copy {
     is_cold: bool,
     /// Whether it has expired while it was cold.
     is_over: bool,
-    ripe: Timestamp,
+    ready_until: Timestamp,
 }
 
 impl Copy {
-    fn state(&self, ripe: Timestamp) -> StateKind {
+    fn state(&self, ready_until: Timestamp) -> StateKind {
         let standing = &self.cold.message.standing;
         match standing.state {
             _ if self.is_over => StateKind::Dead,
-            State::Scheduled if standing.due <= ripe.max(self.ripe) => StateKind::Ready,
+            State::Scheduled if standing.due <= ready_until.max(self.ready_until) => StateKind::Ready,
             state => state.kind(),
         }
     }
@@ -49,10 +54,14 @@ impl Copy {
         }
     }
 
-    /// How it is handled when it expires. One that had expired when it was ripened has died by that.
+    /// How it is handled when it expires. One that had expired when it was promoted has died by that.
     fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
         let Message { queue, standing, .. } = &self.cold.message;
-        if standing.expires.is_some_and(|at| at <= self.ripe) { Expiring::Die } else { expiring(queue) }
+        if standing.expires.is_some_and(|at| at <= self.ready_until) {
+            Expiring::Die
+        } else {
+            expiring(queue)
+        }
     }
 
     fn order(&self) -> (u32, Timestamp, MessageId) {
@@ -91,7 +100,7 @@ pub(super) struct Toy {
 /// The progress of a reading of dead messages: reader, queue, position, and number of calls.
 #[derive(Clone, Debug)]
 struct Reading {
-    reader: Reader,
+    reader: DeadReader,
     queue: QueueName,
     from: Option<Died>,
     calls: usize,
@@ -109,7 +118,7 @@ impl Toy {
     /// The messages that have to expire.
     fn over(&self, now: Now) -> impl Iterator<Item = &Copy> {
         let is_over = move |copy: &&Copy| {
-            copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall.max(copy.ripe))
+            copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall.max(copy.ready_until))
         };
         self.cold().filter(|copy| !copy.is_dead()).filter(is_over)
     }
@@ -146,7 +155,7 @@ impl Toy {
     }
 
     /// Rewrites expired messages as dead ones, while the core keeps running: returns the number of each, its
-    /// expiry, and the time to which its file was ripened. This includes the copies of messages in memory.
+    /// expiry, and the time to which its file was promoted. This includes the copies of messages in memory.
     pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(QueueName, Number, Timestamp, Timestamp)> {
         let mut moved = Vec::new();
         for copy in self.copies.values_mut() {
@@ -158,14 +167,14 @@ impl Toy {
             *standing = expired(standing, expires);
             copy.is_over = false;
             if copy.is_cold {
-                moved.push((queue.clone(), *number, expires, copy.ripe));
+                moved.push((queue.clone(), *number, expires, copy.ready_until));
             }
         }
         moved
     }
 
     /// Continues a reading; false if more has to be read before anything can be handed over.
-    fn read_on(&mut self, reader: Reader, queue: &QueueName, from: Option<Died>) -> bool {
+    fn read_on(&mut self, reader: DeadReader, queue: &QueueName, from: Option<Died>) -> bool {
         let is_right = |one: &Reading| one.reader == reader && one.queue == *queue && one.from <= from;
         if !self.reading.iter().any(is_right) {
             self.reading.retain(|one| one.reader != reader);
@@ -190,7 +199,7 @@ impl Toy {
             let mut cold = copy.cold.clone();
             let standing = &mut cold.message.standing;
             if std::mem::take(&mut copy.is_over) {
-                cold.over_by = Some(copy.ripe);
+                cold.over_by = Some(copy.ready_until);
                 *standing = expired(standing, standing.expires.unwrap());
             } else if copy.state(Timestamp::MIN) == StateKind::Ready {
                 cold.message.standing.state = State::Ready;
@@ -222,19 +231,24 @@ impl Cold<Bytes> for Toy {
         self.one(at)
     }
 
-    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+    fn due(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<()> {
         if self.barred.as_ref() == Some(queue) {
             return Err(Error::Unavailable { reason: "it is rotten".into() });
         }
-        let ready = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Ready);
+        let ready = self.of(queue).filter(|copy| copy.state(ready_until) == StateKind::Ready);
         let mut ready: Vec<_> = ready.map(|copy| (copy.order(), copy.cold.copy)).collect();
         ready.sort();
         self.hand_over(ready.into_iter().take(2).map(|(_, at)| at).collect(), into);
         Ok(())
     }
 
-    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
-        let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
+    fn head(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdHead> {
+        let state = |state| self.of(queue).filter(move |copy| copy.state(ready_until) == state);
         let first = state(StateKind::Ready).map(Copy::order).min();
         // The least that may be reported.
         let matters = |copy: &&Copy| first.is_none_or(|first| copy.order() < first);
@@ -317,7 +331,7 @@ impl Cold<Bytes> for Toy {
         &mut self,
         queue: &QueueName,
         state: StateKind,
-        ripe: Timestamp,
+        ready_until: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         count: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
@@ -325,7 +339,7 @@ impl Cold<Bytes> for Toy {
         if self.is_rotten {
             return Err(rotten());
         }
-        let of_state = self.of(queue).filter(|copy| copy.state(ripe) == state);
+        let of_state = self.of(queue).filter(|copy| copy.state(ready_until) == state);
         let mut page: Vec<_> = of_state
             .map(|copy| ((copy.cold.message.standing.due, copy.cold.message.id), copy.cold.copy))
             .filter(|(place, _)| after.is_none_or(|after| *place > after))
@@ -338,19 +352,19 @@ impl Cold<Bytes> for Toy {
     fn dead(
         &mut self,
         queue: &QueueName,
-        reader: Reader,
+        reader: DeadReader,
         after: Option<Died>,
         _: bool,
         most: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
-    ) -> Result<HandedOver> {
+    ) -> Result<DeadProgress> {
         if !self.read_on(reader, queue, after) {
-            return Ok(HandedOver::To(after));
+            return Ok(DeadProgress::To(after));
         }
         let dead = self.of(queue).filter_map(|copy| Some((copy.died()?, copy.cold.copy)));
         let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
         dead.sort();
-        if reader == Reader::Retention {
+        if reader == DeadReader::Retention {
             let before = dead.len();
             dead.retain(|((_, id), _)| !self.unread.contains(id));
             if dead.len() < before {
@@ -364,7 +378,7 @@ impl Cold<Bytes> for Toy {
         dead.truncate(page);
         let last = dead.last().map_or(after, |(died, _)| Some(*died));
         self.hand_over(dead.into_iter().map(|(_, at)| at).collect(), into);
-        Ok(if all { HandedOver::All } else { HandedOver::To(last) })
+        Ok(if all { DeadProgress::All } else { DeadProgress::To(last) })
     }
 
     fn passed_over(&self, queue: &QueueName) -> Option<u64> {
@@ -373,15 +387,15 @@ impl Cold<Bytes> for Toy {
 
     fn try_passed_over(&mut self, queue: &QueueName) {
         self.passed_over.remove(queue);
-        self.reading.retain(|one| one.queue != *queue || one.reader != Reader::Retention);
+        self.reading.retain(|one| one.queue != *queue || one.reader != DeadReader::Retention);
     }
 
-    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
+    fn counts(&mut self, queue: &QueueName, ready_until: Timestamp) -> Result<ColdCounts> {
         let mut counts = StateCounts::default();
         let mut next_due: Option<Timestamp> = None;
         for copy in self.of(queue) {
             let standing = &copy.cold.message.standing;
-            match copy.state(ripe) {
+            match copy.state(ready_until) {
                 StateKind::Scheduled => {
                     counts.scheduled += 1;
                     next_due = Some(next_due.map_or(standing.due, |next| next.min(standing.due)));
@@ -397,24 +411,29 @@ impl Cold<Bytes> for Toy {
         Ok(ColdCounts { counts, next_due })
     }
 
-    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
-        let scheduled = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Scheduled);
+    fn forecast(
+        &mut self,
+        queue: &QueueName,
+        ready_until: Timestamp,
+        edges: &[Timestamp],
+    ) -> Result<Forecast> {
+        let scheduled = self.of(queue).filter(|copy| copy.state(ready_until) == StateKind::Scheduled);
         let dues: Vec<_> = scheduled.map(|copy| copy.cold.message.standing.due).collect();
         let due_by = |edge: &Timestamp| dues.iter().filter(|due| *due <= edge).count() as u64;
         Ok(Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 })
     }
 
-    fn forget(&mut self, queue: &QueueName, which: Which) {
+    fn forget(&mut self, queue: &QueueName, which: QueuePart) {
         for copy in self.copies.values_mut().filter(|copy| copy.cold.message.queue == *queue) {
-            if copy.is_dead() == (which == Which::Dead) {
+            if copy.is_dead() == (which == QueuePart::Dead) {
                 (copy.is_cold, copy.is_over) = (false, false);
             }
         }
     }
 
-    fn ripen(&mut self, wall: Timestamp) {
+    fn promote(&mut self, wall: Timestamp) {
         for copy in self.copies.values_mut() {
-            copy.ripe = copy.ripe.max(wall);
+            copy.ready_until = copy.ready_until.max(wall);
         }
     }
 
@@ -425,8 +444,8 @@ impl Cold<Bytes> for Toy {
         assert_eq!(died, copy.died());
     }
 
-    fn most_ripe(&self) -> Timestamp {
-        self.copies.values().map(|copy| copy.ripe).max().unwrap_or(Timestamp::MIN)
+    fn promoted_to(&self) -> Timestamp {
+        self.copies.values().map(|copy| copy.ready_until).max().unwrap_or(Timestamp::MIN)
     }
 }
 
@@ -459,7 +478,7 @@ pub(super) struct Begun {
 }
 
 fn begin(rig: &mut Rig) -> Begun {
-    rig.core.begin_capture();
+    rig.core.begin_snapshot();
     Begun {
         now: rig.log.1.clone().unwrap_or_default(),
         told: rig.log.0.len(),
@@ -470,24 +489,24 @@ fn begin(rig: &mut Rig) -> Begun {
 
 /// Copies everything that had changed when the capture began.
 fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
-    let captured = loop {
-        if let Some(captured) = rig.core.capture_some(3) {
-            break captured;
+    let snapshot = loop {
+        if let Some(snapshot) = rig.core.snapshot_some(3) {
+            break snapshot;
         }
         rig.core.check();
     };
     let Begun { mut now, told, next_number, numbering } = begun;
     let mut toy = rig.log.1.take().unwrap_or_default();
-    let Capture { changed, names, clean } = captured;
+    let Snapshot { changed, names, clean } = snapshot;
     // Nothing is kept about expired messages except the time in the log.
     now.copies.values_mut().for_each(|copy| copy.is_over = false);
     clean.iter().for_each(|clean| now.copies.get_mut(clean).unwrap().is_cold = true);
     toy.files += 1;
     now.files = toy.files;
     let mut held = Vec::new();
-    for (ordinal, mut captured) in changed.into_iter().enumerate() {
-        let (message, ready_since) = captured.take(&names);
-        let (message, copy) = (message.with_body(captured.body), captured.copy);
+    for (ordinal, mut snapshot) in changed.into_iter().enumerate() {
+        let (message, ready_since) = snapshot.take(&names);
+        let (message, copy) = (message.with_body(snapshot.body), snapshot.copy);
         let file = NonZeroU32::new(toy.files).unwrap();
         let at = CopyAt { file, ordinal: ordinal as u32 };
         let is_held = matches!(message.standing.state, State::Leased(_));
@@ -497,11 +516,16 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
         }
         let number = message.number;
         let placed = rig.core.placed(number, message.body.clone(), at);
-        assert!(!is_held || placed != Placed::Clean, "what was leased has changed since, or is leased still");
+        assert!(
+            !is_held || placed != CopyOutcome::Clean,
+            "what was leased has changed since, or is leased still"
+        );
         let cold = ColdMessage { message: message.clone(), ready_since, copy: at, over_by: None };
-        toy.copies
-            .insert(at, Copy { cold: cold.clone(), is_cold: false, is_over: false, ripe: Timestamp::MIN });
-        now.copies.insert(at, Copy { cold, is_cold: !is_held, is_over: false, ripe: Timestamp::MIN });
+        toy.copies.insert(
+            at,
+            Copy { cold: cold.clone(), is_cold: false, is_over: false, ready_until: Timestamp::MIN },
+        );
+        now.copies.insert(at, Copy { cold, is_cold: !is_held, is_over: false, ready_until: Timestamp::MIN });
         if is_held {
             held.push((message, at));
         }
@@ -511,17 +535,17 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     Checkpoint { toy: now, held, told, next_number, numbering }
 }
 
-pub(super) fn capture(rig: &mut Rig) -> Checkpoint {
+pub(super) fn snapshot(rig: &mut Rig) -> Checkpoint {
     let begun = begin(rig);
     finish(rig, begun)
 }
 
 /// Begins a capture, or continues the one in progress; returns its result, if that was the last slice.
-pub(super) fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Checkpoint> {
-    match under_way.take() {
+pub(super) fn capture_in_slices(rig: &mut Rig, bulk_in_progress: &mut Option<Begun>) -> Option<Checkpoint> {
+    match bulk_in_progress.take() {
         Some(begun) => Some(finish(rig, begun)),
         None => {
-            *under_way = Some(begin(rig));
+            *bulk_in_progress = Some(begin(rig));
             rig.core.check();
             None
         }
@@ -543,18 +567,18 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     let mut toy = checkpoint.toy.clone();
     for told in &rig.log.0[..checkpoint.told] {
         match told.clone() {
-            Told::Put(record, _) => {
+            LoggedFact::Put(record, _) => {
                 if let Some(token) = record.token.clone() {
                     let (answer, queue) = (record.answer(), record.queue);
                     again.core.replay(Record::Answered { queue, token, answer }).unwrap();
                 }
             }
-            Told::Record(
+            LoggedFact::Record(
                 record @ (Record::Configured { .. } | Record::Deleted { .. } | Record::Answered { .. }),
                 _,
             ) => again.core.replay(record).unwrap(),
-            Told::Record(..) => {}
-            Told::Time(wall) => again.core.replay_time(wall),
+            LoggedFact::Record(..) => {}
+            LoggedFact::Time(wall) => again.core.replay_time(wall),
         }
     }
     checkpoint
@@ -573,36 +597,20 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     }
     for (at, told) in rig.log.0.iter().enumerate().skip(checkpoint.told) {
         let ends = rig.log.0[at..].iter().find_map(|told| match told {
-            Told::Time(wall) => Some(*wall),
-            Told::Put(..) | Told::Record(..) => None,
+            LoggedFact::Time(wall) => Some(*wall),
+            LoggedFact::Put(..) | LoggedFact::Record(..) => None,
         });
         ends.into_iter().for_each(|wall| again.core.replay_begins(wall));
         match told.clone() {
-            Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
-            Told::Record(record, _) => again.core.replay_with(record, Some(&mut toy)).unwrap(),
-            Told::Time(wall) => again.core.replay_time(wall),
+            LoggedFact::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+            LoggedFact::Record(record, _) => again.core.replay_with(record, Some(&mut toy)).unwrap(),
+            LoggedFact::Time(wall) => again.core.replay_time(wall),
         }
     }
     again.log.0 = rig.log.0.clone();
     again.log.1 = Some(toy);
     again.core.check();
     again
-}
-
-#[test]
-fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
-    let mut rig = Rig::new();
-    let PutAnswer { id, number, .. } = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-    let checkpoint = capture(&mut rig);
-    assert!(rig.core.is_resident(number));
-    evict(&mut rig, 0);
-    assert!(!rig.core.is_resident(number));
-    let mut again = recovered(&rig, &checkpoint);
-    assert_eq!(again.core.cold_len(), 1);
-    assert!(!again.core.is_resident(number));
-    let taken = again.take(Take::from(queue("q")), now(10)).unwrap();
-    assert!(again.core.is_resident(number));
-    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
 }
 
 /// A core whose messages are all cold: in `q` one that expires at 50 and cannot be read, one that expires and
@@ -613,32 +621,13 @@ fn with_one_unreadable() -> (Rig, CopyAt) {
         let put = Put { expires: expires.map(at), ..put_to(name) };
         rig.put(put.after_ms(10), now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(rig.core.cold_len(), 4);
     let toy = rig.log.1.as_mut().unwrap();
     let first = *toy.copies.keys().next().unwrap();
     toy.unreadable.insert(first);
     (rig, first)
-}
-
-#[test]
-fn an_id_of_another_queue_lets_nothing_expire_there() {
-    let mut rig = Rig::new();
-    let id = rig.put(put_to("b").after_ms(10), now(0)).unwrap().id;
-    rig.put(put_to("a").after_ms(10), now(0)).unwrap();
-    capture(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!(rig.core.cold_len(), 2);
-    for _ in 0..100 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("b") }, now(0)).unwrap();
-    }
-    let before = rig.log.0.len();
-    let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], false, now(60), log));
-    assert_eq!(got, [Err(Error::MessageNotFound { queue: queue("a") })]);
-    let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, _));
-    assert_eq!(rig.log.0[before..].iter().filter(stands).count(), 0);
-    assert!(rig.core.has_lapsed(&queue("b"), now(60)), "they expire in slices when somebody asks for them");
 }
 
 fn count(rig: &mut Rig, name: &str, at: u64) -> (u64, u64) {
@@ -655,230 +644,11 @@ fn behind() -> Rig {
         let put = Put { expires: expires.map(at), ..put_to("q") };
         rig.put(put.after_ms(10), now(0)).unwrap();
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.put(put_to("other").priority(u32::MAX), now(0)).unwrap();
     assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
     rig
-}
-
-fn waits(rig: &mut Rig, names: &[&str], wait_ms: u64) {
-    let take = Take::from_all(names.iter().map(|name| queue(name))).wait_ms(wait_ms);
-    assert_eq!(rig.call(|core, log| core.take(&take, now(60), log)), Ok(Vec::new()));
-    rig.call(|core, log| core.wait(WaiterId(1), take, now(60), log)).unwrap();
-}
-
-fn served(rig: &mut Rig, at: u64) -> Vec<(u64, Vec<QueueName>)> {
-    let answers = rig.call(|core, log| core.serve(now(at), log));
-    let queues = |answer: Result<Vec<Delivery>>| -> Vec<QueueName> {
-        answer.unwrap().into_iter().map(|delivery| delivery.message.queue).collect()
-    };
-    answers.into_iter().map(|(id, answer)| (id.0, queues(answer))).collect()
-}
-
-#[test]
-fn a_wait_does_not_end_with_nothing_before_it_is_known_that_there_is_nothing() {
-    let mut rig = behind();
-    waits(&mut rig, &["q"], 5);
-    assert_eq!(served(&mut rig, 60), []);
-    assert!(!rig.call(|core, log| core.catch_up(now(70), log)));
-    assert_eq!(served(&mut rig, 70), [], "what expires hides what does not");
-    rig.catch_up(now(70));
-    assert_eq!(served(&mut rig, 70), [(1, vec![queue("q")])]);
-    waits(&mut rig, &["q"], 5);
-    assert_eq!(served(&mut rig, 80), [(1, Vec::new())]);
-}
-
-#[test]
-fn a_take_that_waits_on_several_queues_gets_what_goes_out_first_of_all_of_them() {
-    let mut rig = behind();
-    waits(&mut rig, &["other", "q"], 1_000);
-    assert_eq!(served(&mut rig, 60), []);
-    let other = Take::from(queue("other"));
-    assert_eq!(rig.call(|core, log| core.take(&other, now(60), log)), Ok(Vec::new()), "another came earlier");
-    assert!(rig.core.gave_up());
-    rig.catch_up(now(60));
-    assert_eq!(served(&mut rig, 60), [(1, vec![queue("q")])]);
-    assert_eq!(rig.take(other, now(60)).unwrap().len(), 1);
-}
-
-#[test]
-fn what_cannot_be_read_when_it_expires_keeps_nothing_else_from_expiring() {
-    let (mut rig, first) = with_one_unreadable();
-    assert_eq!((count(&mut rig, "q", 60), count(&mut rig, "other", 60)), ((2, 1), (0, 1)));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    assert_eq!(count(&mut rig, "q", 61), (1, 2));
-}
-
-#[test]
-fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
-    let (mut rig, first) = with_one_unreadable();
-    let q = queue("q");
-    let refusals = |rig: &mut Rig, at: u64| {
-        let purged = rig.call(|core, log| core.purge(&q, now(at), log)).map(drop);
-        let mut said = vec![purged];
-        for which in [Selection::All, Selection::Oldest(1)] {
-            let one = which.clone();
-            said.push(rig.revive(&q, one, When::AfterMs(9), now(at)).map(drop));
-            said.push(rig.discard(&q, which, now(at)).map(drop));
-        }
-        said
-    };
-    for said in refusals(&mut rig, 60) {
-        assert_eq!(said.unwrap_err().code(), "unavailable");
-    }
-    assert_eq!(count(&mut rig, "q", 60), (2, 1), "nothing was swept");
-    // Messages that had expired are also dead by a clock that was stepped back, whether they could be read
-    // then or not.
-    let before = Now { wall: at(49), mono_ms: 60 };
-    assert_eq!(rig.discard(&q, Selection::All, before).unwrap_err().code(), "unavailable");
-    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(61), log)), Ok(0));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    let swept = rig.discard(&q, Selection::All, now(62)).unwrap();
-    assert_eq!((swept.done, count(&mut rig, "q", 62)), (2, (1, 0)));
-    assert_eq!(rig.call(|core, log| core.purge(&q, now(63), log)), Ok(1));
-}
-
-#[test]
-fn what_could_not_be_read_when_it_expired_stays_dead_though_the_clock_steps_back() {
-    let (mut rig, first) = with_one_unreadable();
-    assert_eq!(count(&mut rig, "q", 60), (2, 1));
-    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    let before = Now { wall: at(20), mono_ms: 61 };
-    let counts = rig.call(|core, log| core.stats(&queue("q"), before, log)).unwrap().counts;
-    assert_eq!((counts.ready, counts.dead), (1, 2));
-    let taken = rig.take(Take::from(queue("q")).max(9), before).unwrap();
-    assert_eq!(taken.len(), 1, "the one that does not expire");
-}
-
-#[test]
-fn a_queue_is_deleted_with_what_cannot_be_read() {
-    let (mut rig, _) = with_one_unreadable();
-    assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(0));
-}
-
-fn list(rig: &mut Rig, name: &str, state: StateKind, at: u64) -> Result<usize> {
-    let page = rig.call(|core, log| core.list(&queue(name), state, None, 9, now(at), log));
-    page.map(|page| page.messages.len())
-}
-
-#[test]
-fn a_list_reads_nothing_where_nothing_of_it_is_cold() {
-    let mut rig = Rig::new();
-    for delay in [0, 100] {
-        rig.put(put_to("q").after_ms(delay), now(0)).unwrap();
-    }
-    assert_eq!(rig.take(Take::from(queue("q")), now(0)).unwrap().len(), 1);
-    capture(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!((rig.core.cold_len(), rig.core.leased_len()), (1, 1));
-    rig.put(put_to("other").after_ms(100), now(0)).unwrap();
-    rig.log.1.as_mut().unwrap().is_rotten = true;
-    assert_eq!(list(&mut rig, "q", StateKind::Leased, 1), Ok(1));
-    assert_eq!(list(&mut rig, "other", StateKind::Scheduled, 1), Ok(1));
-    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Err(rotten()));
-    rig.log.1.as_mut().unwrap().is_rotten = false;
-    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Ok(1));
-}
-
-#[test]
-fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
-    let mut rig = behind();
-    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(1));
-    assert!(rig.core.is_behind(), "a storm in one queue does not delay the next");
-    assert_eq!(list(&mut rig, "q", StateKind::Ready, 60), Ok(1));
-    assert!(!rig.core.is_behind());
-}
-
-/// Crash story: 1. Many messages expire in one queue. 2. Another one has cold messages too. 3. Its calls
-/// processed all expired messages, at once, or waited until that was done.
-#[test]
-fn what_has_expired_in_one_queue_is_nothing_to_another_that_has_cold_messages() {
-    let mut rig = Rig::new();
-    for i in 0..40 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
-        // The last of all expires with them.
-        let expires = (i == 39).then(|| at(50));
-        rig.put(Put { expires, ..put_to("other").after_ms(10) }, now(0)).unwrap();
-    }
-    capture(&mut rig);
-    evict(&mut rig, 0);
-    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
-    let is_behind =
-        |rig: &mut Rig, name: &str| rig.call(|core, log| core.is_behind_in(&queue(name), now(60), log));
-    assert!(is_behind(&mut rig, "q") && is_behind(&mut rig, "other"), "one has expired in either");
-    while is_behind(&mut rig, "other") {
-        rig.call(|core, log| core.catch_up(now(60), log));
-    }
-    assert_eq!(count(&mut rig, "other", 60), (39, 1));
-    let mut rig = Rig::new();
-    for _ in 0..40 {
-        rig.put(Put { expires: Some(at(50)), ..put_to("q").after_ms(10) }, now(0)).unwrap();
-        rig.put(put_to("other").after_ms(10), now(0)).unwrap();
-    }
-    capture(&mut rig);
-    evict(&mut rig, 0);
-    assert!(!rig.call(|core, log| core.catch_up(now(60), log)));
-    assert!(is_behind(&mut rig, "q") && !is_behind(&mut rig, "other"));
-    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(9));
-    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(60), log)), Ok(40));
-    assert!(rig.core.is_behind() && is_behind(&mut rig, "q"), "nothing else was seen to");
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(60), log)), Ok(0));
-    assert!(!is_behind(&mut rig, "q"), "it is seen to for its own call");
-}
-
-/// A core that looks at two dead messages per call, with six in `q`, all cold, that died at 1 to 6.
-fn with_dead() -> (Rig, Checkpoint, Vec<MessageId>) {
-    let config = CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) };
-    let mut rig = Rig::configured(config);
-    let mut ids = Vec::new();
-    for at in 1..7 {
-        ids.push(rig.put(put_to("q"), now(0)).unwrap().id);
-        let taken = rig.take(Take::from(queue("q")), now(at)).unwrap();
-        rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
-    }
-    let checkpoint = capture(&mut rig);
-    evict(&mut rig, 0);
-    assert_eq!(rig.core.cold_len(), 6);
-    (rig, checkpoint, ids)
-}
-
-#[test]
-fn a_sweep_goes_on_behind_the_last_one_that_it_looked_at_though_cold_ones_behind_it_are_known() {
-    let (mut rig, _, ids) = with_dead();
-    for id in &ids[..3] {
-        let got =
-            rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(*id)], false, now(9), log));
-        assert!(got[0].is_ok());
-    }
-    assert_eq!((rig.core.cold_len(), rig.core.len()), (3, 3));
-    assert_eq!(rig.discard(&queue("q"), Selection::All, now(9)).unwrap().done, 6);
-    assert_eq!(rig.core.others_len().1, 0, "nothing is left of the queue");
-}
-
-#[test]
-fn an_old_record_of_a_revive_means_all_that_are_dead() {
-    let (rig, checkpoint, _) = with_dead();
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    let revived = Record::Revived { queue: queue("q"), due: at(90), wall: at(9) };
-    again.core.replay_with(revived, Some(&mut *toy)).unwrap();
-    assert_eq!(count(&mut again, "q", 9), (6, 0));
-}
-
-#[test]
-fn an_old_record_of_a_revive_means_all_that_are_dead_in_memory_too() {
-    let (rig, checkpoint, ids) = with_dead();
-    let mut again = recovered(&rig, &checkpoint);
-    let all = ids.into_iter().map(crate::Target::Id).collect();
-    let got = again.call(|core, log| core.get(&queue("q"), all, false, now(9), log));
-    assert!(got.iter().all(Result::is_ok));
-    assert_eq!((again.core.cold_len(), again.core.len()), (0, 6));
-    let toy = again.log.1.as_mut().unwrap();
-    let revived = Record::Revived { queue: queue("q"), due: at(90), wall: at(9) };
-    again.core.replay_with(revived, Some(&mut *toy)).unwrap();
-    assert_eq!(count(&mut again, "q", 9), (6, 0));
 }
 
 /// A gate admits as many more as the capture has room for.
@@ -888,52 +658,13 @@ fn a_capture_says_how_many_it_has_captured() {
     for _ in 0..5 {
         rig.put(put_to("q").after_ms(10), now(0)).unwrap();
     }
-    assert_eq!(rig.core.captured_len(), 0);
-    rig.core.begin_capture();
-    assert_eq!(rig.core.captured_len(), 0);
-    assert!(rig.core.capture_some(3).is_none());
-    assert_eq!(rig.core.captured_len(), 3);
-    let captured = rig.core.capture_some(3).expect("all has been looked at");
-    assert_eq!((captured.changed.len(), rig.core.captured_len()), (5, 0));
-}
-
-#[test]
-fn a_replay_finds_what_is_there_by_its_number() {
-    let mut rig = Rig::new();
-    let number = rig.put(put_to("q").after_ms(10), now(0)).unwrap().number;
-    let gone = rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-    rig.call(|core, log| core.cancel(&queue("q"), vec![crate::Target::Id(gone.id)], now(0), log));
-    let checkpoint = capture(&mut rig);
-    evict(&mut rig, 0);
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    assert_eq!(again.core.replay_has(number, None), Ok(false), "it is cold");
-    assert_eq!(again.core.replay_has(number, Some(&mut *toy)), Ok(true));
-    assert!(again.core.is_resident(number));
-    assert_eq!(again.core.replay_has(number, None), Ok(true));
-    assert_eq!(again.core.replay_has(gone.number, Some(&mut *toy)), Ok(false));
-    again.core.check();
-}
-
-#[test]
-fn what_had_expired_by_the_time_of_a_batch_is_dead_to_whoever_replays_it() {
-    let mut rig = Rig::new();
-    for (key, expires) in [("gone", 50), ("there", 51)] {
-        let put = Put { expires: Some(at(expires)), ..put_to("q").key(key.parse().unwrap()) };
-        rig.put(put.after_ms(10), now(0)).unwrap();
-    }
-    let checkpoint = capture(&mut rig);
-    evict(&mut rig, 0);
-    let mut again = recovered(&rig, &checkpoint);
-    let toy = again.log.1.as_mut().unwrap();
-    again.core.replay_begins(at(50));
-    again.core.replay_expiry(Some(&mut *toy));
-    let mut has_owner = |key: &str| {
-        let owner = again.core.replay_owner(&queue("q"), &key.parse().unwrap(), Some(&mut *toy));
-        owner.unwrap().is_some()
-    };
-    assert_eq!((has_owner("gone"), has_owner("there")), (false, true));
-    again.core.check();
+    assert_eq!(rig.core.snapshot_len(), 0);
+    rig.core.begin_snapshot();
+    assert_eq!(rig.core.snapshot_len(), 0);
+    assert!(rig.core.snapshot_some(3).is_none());
+    assert_eq!(rig.core.snapshot_len(), 3);
+    let snapshot = rig.core.snapshot_some(3).expect("all has been looked at");
+    assert_eq!((snapshot.changed.len(), rig.core.snapshot_len()), (5, 0));
 }
 
 #[derive(Clone, Debug)]
@@ -957,7 +688,7 @@ proptest! {
     #[test]
     fn a_core_with_cold_messages_answers_as_one_without(moves in vec(any_move(), 1..90)) {
         let (mut all, mut some) = (Walk::random(), Walk::random());
-        let mut under_way = None;
+        let mut bulk_in_progress = None;
         for one in &moves {
             match one {
                 Move::Call(call) => {
@@ -965,7 +696,7 @@ proptest! {
                     some.make(call);
                     prop_assert_eq!(all.rig.said.last(), some.rig.said.last(), "{:?}", call);
                 }
-                Move::Capture => drop(capture_in_slices(&mut some.rig, &mut under_way)),
+                Move::Capture => drop(capture_in_slices(&mut some.rig, &mut bulk_in_progress)),
                 Move::Evict(keep) => evict(&mut some.rig, *keep),
             }
         }
@@ -976,8 +707,8 @@ proptest! {
     #[test]
     fn copies_and_the_log_behind_them_are_enough(moves in vec(any_move(), 1..90), down_ms in 0..3_000_u64) {
         let (mut walk, mut never) = (Walk::random(), Walk::random());
-        let mut checkpoint = capture(&mut walk.rig);
-        let mut under_way = None;
+        let mut checkpoint = snapshot(&mut walk.rig);
+        let mut bulk_in_progress = None;
         for one in &moves {
             match one {
                 Move::Call(call) => {
@@ -985,7 +716,7 @@ proptest! {
                     never.make(call);
                 }
                 Move::Capture => {
-                    if let Some(finished) = capture_in_slices(&mut walk.rig, &mut under_way) {
+                    if let Some(finished) = capture_in_slices(&mut walk.rig, &mut bulk_in_progress) {
                         checkpoint = finished;
                     }
                 }
@@ -1001,7 +732,7 @@ proptest! {
         let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
         let mut reopened = recovered(&walk.rig, &checkpoint);
         reopened.call(|core, log| core.opened(now, log));
-        while reopened.call(|core, log| core.free_some(now, log)) {}
+        while reopened.call(|core, log| core.release_session_leases(now, log)) {}
         let mut cold = walk.again(reopened);
         // Not from the log of the other, which does not record what has expired while it was cold.
         let mut plain = never.again(never.rig.reopened(now));

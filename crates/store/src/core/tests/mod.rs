@@ -2,19 +2,19 @@
 //!
 //! The contract is tested once for all stores, in `conformance`.
 
+mod bulk;
 mod calls;
 mod cold;
-mod grave;
+mod lazy_free;
 mod random;
 mod retention;
-mod sweep;
 mod waiting;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
-use super::{Answer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
-use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Swept, Take, When};
+use super::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record, TakeAnswer};
+use crate::{Action, BulkOutcome, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Take, When};
 
 /// The start of the tests' clock.
 const START_MS: i64 = 1_795_000_000_000;
@@ -38,7 +38,7 @@ fn put_to(name: &str) -> Put {
 
 /// A fact that a core reported to its log.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum LoggedFact {
     Put(PutRecord, Bytes),
     Record(Record, Durability),
     /// The end of a batch.
@@ -46,16 +46,16 @@ enum Told {
 }
 
 #[derive(Debug, Default)]
-struct Recorder(Vec<Told>, Option<cold::Toy>);
+struct Recorder(Vec<LoggedFact>, Option<cold::Toy>);
 
 impl Log<Bytes> for Recorder {
     fn put(&mut self, record: &PutRecord, body: &Bytes) -> Bytes {
-        self.0.push(Told::Put(record.clone(), body.clone()));
+        self.0.push(LoggedFact::Put(record.clone(), body.clone()));
         body.clone()
     }
 
     fn record(&mut self, record: &Record, durability: Durability) {
-        self.0.push(Told::Record(record.clone(), durability));
+        self.0.push(LoggedFact::Record(record.clone(), durability));
     }
 
     fn cold(&mut self) -> Option<&mut dyn Cold<Bytes>> {
@@ -71,7 +71,7 @@ struct Rig {
     /// All answers so far.
     said: Vec<String>,
     /// Answers to waiting takes while another take was repeated.
-    served: Vec<Answer<Bytes>>,
+    served: Vec<TakeAnswer<Bytes>>,
 }
 
 impl Rig {
@@ -81,7 +81,7 @@ impl Rig {
 
     fn with(limits: Limits) -> Rig {
         // So few at a time that purged messages remain for long.
-        Rig::configured(CoreConfig { buried_a_call: 1, ..CoreConfig::new(limits, 7) })
+        Rig::configured(CoreConfig { freed_per_call: 1, ..CoreConfig::new(limits, 7) })
     }
 
     fn configured(config: CoreConfig) -> Rig {
@@ -99,7 +99,7 @@ impl Rig {
         let answer = call(&mut self.core, &mut self.log);
         self.said.push(format!("{answer:?}"));
         self.core.check();
-        self.log.0.push(Told::Time(self.core.seen()));
+        self.log.0.push(LoggedFact::Time(self.core.seen()));
         answer
     }
 
@@ -108,7 +108,7 @@ impl Rig {
         while !self.core.catch_up(now, &mut self.log) {
             self.core.check();
         }
-        self.log.0.push(Told::Time(self.core.seen()));
+        self.log.0.push(LoggedFact::Time(self.core.seen()));
     }
 
     fn put(&mut self, put: Put, now: Now) -> Result<PutAnswer> {
@@ -136,18 +136,18 @@ impl Rig {
     }
 
     /// Revives in one step.
-    fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<Swept> {
+    fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
-            let sweeping = core.revive(queue, which, when, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.revive(queue, which, when, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
     /// Discards in one step.
-    fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<Swept> {
+    fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<BulkOutcome> {
         self.call(|core, log| {
-            let sweeping = core.discard(queue, which, now, log)?;
-            core.finish(sweeping, now, log)
+            let progress = core.discard(queue, which, now, log)?;
+            core.finish(progress, now, log)
         })
     }
 
@@ -162,9 +162,9 @@ impl Rig {
         let mut again = Rig::configured(CoreConfig { incarnation, ..self.config.clone() });
         for told in &self.log.0 {
             match told.clone() {
-                Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
-                Told::Record(record, _) => again.core.replay(record).unwrap(),
-                Told::Time(wall) => again.core.replay_time(wall),
+                LoggedFact::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+                LoggedFact::Record(record, _) => again.core.replay(record).unwrap(),
+                LoggedFact::Time(wall) => again.core.replay_time(wall),
             }
         }
         again.core.check();
@@ -176,7 +176,7 @@ impl Rig {
     fn reopened(&self, now: Now) -> Rig {
         let mut again = self.replayed();
         again.call(|core, log| core.opened(now, log));
-        while again.call(|core, log| core.free_some(now, log)) {}
+        while again.call(|core, log| core.release_session_leases(now, log)) {}
         again
     }
 }

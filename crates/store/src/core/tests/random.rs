@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Headers, Holder, LapseBackoff, Message, MessageId, Number, OnExpiry, Pause,
-    PutToken, Setting, SettingChange, SettingName, Settings, StateKind,
+    AttemptLimit, Backoff, Headers, Holder, IdempotencyKey, LapseBackoff, Message, MessageId, Number,
+    OnExpiry, Pause, Setting, SettingChange, SettingName, Settings, StateKind,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,13 +224,13 @@ fn queue_name(name: &str) -> QueueName {
     name.parse().unwrap()
 }
 
-fn token(number: u8) -> PutToken {
-    PutToken::new(&format!("token-{number}")).unwrap()
+fn token(number: u8) -> IdempotencyKey {
+    IdempotencyKey::new(&format!("token-{number}")).unwrap()
 }
 
 /// Everything that can be observed of a core, except waiting takes: those do not outlive their process.
 #[derive(Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ObservedState {
     queues: Vec<QueueStats>,
     /// In the order of the list.
     messages: Vec<Message>,
@@ -272,7 +272,7 @@ impl Walk {
             ..Limits::default()
         };
         // So few at a time that purged messages remain for long, and that leases run out in several slices.
-        let config = CoreConfig { buried_a_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
+        let config = CoreConfig { freed_per_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
         Walk::new(Rig::configured(config))
     }
 
@@ -315,7 +315,7 @@ impl Walk {
         let now = self.now;
         self.latest = self.latest.max(now.wall);
         self.rig.core.catch_up(now, &mut self.rig.log);
-        self.rig.log.0.push(Told::Time(self.rig.core.seen()));
+        self.rig.log.0.push(LoggedFact::Time(self.rig.core.seen()));
         if self.drops {
             self.rig.catch_up(now);
         }
@@ -464,7 +464,7 @@ impl Walk {
     }
 
     /// Reads everything; all changes by time so far are recorded then.
-    pub(super) fn see(&mut self) -> Seen {
+    pub(super) fn see(&mut self) -> ObservedState {
         let now = self.now;
         self.rig.catch_up(now);
         for queue in 0..QUEUES {
@@ -496,7 +496,7 @@ impl Walk {
         let recall =
             |(queue, number): (u8, u8)| self.rig.core.tokens.recall(&name(queue), &token(number), latest);
         let tokens = (0..QUEUES).flat_map(|queue| (0..4).map(move |number| (queue, number)));
-        Seen { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
+        ObservedState { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
     }
 }
 

@@ -2,14 +2,14 @@
 
 use dwell_model::{AttemptLimit, MessageId, OnExpiry, Setting, SettingChange, SettingName, StateKind};
 
-use super::cold::{capture, evict, recovered};
+use super::cold::{evict, recovered, snapshot};
 use super::*;
 use crate::core::Getting;
 use crate::{Error, LeaseTerms, Target};
 
 /// A rig that discards this many at a time.
-fn with_slices_of(swept_a_call: usize) -> Rig {
-    Rig::configured(CoreConfig { swept_a_call, ..CoreConfig::new(Limits::default(), 7) })
+fn with_slices_of(bulk_per_call: usize) -> Rig {
+    Rig::configured(CoreConfig { bulk_per_call, ..CoreConfig::new(Limits::default(), 7) })
 }
 
 fn set(rig: &mut Rig, setting: Setting, at_ms: u64) {
@@ -46,7 +46,8 @@ fn is_gone(rig: &mut Rig, id: MessageId, at_ms: u64) -> bool {
 }
 
 fn gone_records(rig: &Rig) -> usize {
-    let is_gone = |told: &&Told| matches!(told, Told::Record(Record::Gone { .. }, Durability::Written));
+    let is_gone =
+        |told: &&LoggedFact| matches!(told, LoggedFact::Record(Record::Gone { .. }, Durability::Written));
     rig.log.0.iter().filter(is_gone).count()
 }
 
@@ -112,7 +113,7 @@ fn a_sweep_means_none_past_its_time_and_comes_to_its_end() {
     set(&mut rig, Setting::DeadTtlMs(1_000), 100);
     // Six are past their retention; two are discarded as the call begins, two by each slice.
     let swept = rig.revive(&queue("q"), Selection::Oldest(2), When::AfterMs(9_000), now(1_055)).unwrap();
-    assert_eq!(swept, Swept { done: 2, ..Swept::default() });
+    assert_eq!(swept, BulkOutcome { done: 2, ..BulkOutcome::default() });
     let state = |rig: &mut Rig, id| {
         let target = vec![Target::Id(id)];
         let got = rig.call(|core, log| core.get(&queue("q"), target, false, now(1_055), log)).remove(0);
@@ -130,7 +131,7 @@ fn cold_dead_messages_go_in_slices_however_long_it_takes_to_read_them() {
         let mut rig = with_slices_of(3);
         let ids = dead(&mut rig, 20, 0);
         rig.put(put_to("q").after_ms(3_600_000), now(300)).unwrap();
-        let checkpoint = capture(&mut rig);
+        let checkpoint = snapshot(&mut rig);
         evict(&mut rig, 0);
         assert_eq!(rig.core.cold_len(), 21);
         rig.log.1.as_mut().unwrap().pieces = pieces;
@@ -176,7 +177,7 @@ fn a_cold_message_that_expires_is_gone_where_its_queue_drops_it_and_a_replay_kno
         rig.put(put.after_ms(10), now(0)).unwrap().id
     };
     let ids = [50, 60, 2_000].map(|expires| put(&mut rig, expires));
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.catch_up(now(55));
     assert_eq!((rig.core.cold_len(), kept(&rig)), (2, 0));
@@ -239,7 +240,7 @@ fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
         set(&mut rig, Setting::DeadMax(1), 10);
         let put = Put { expires: Some(at(500)), ..put_to("q").key("key-0".parse().unwrap()) };
         let later = rig.put(put.after_ms(100), now(20)).unwrap().id;
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         assert!(!is_gone(&mut rig, id, 30), "it is in memory again");
         assert_eq!(rig.core.cold_len(), 1);
@@ -259,7 +260,7 @@ fn a_message_that_goes_for_what_dies_when_its_key_is_asked_for_is_not_found() {
 }
 
 /// Crash story: 1. A message expires in a queue that drops it; a copy is in a file. 2. Before a call touches
-/// the queue, the `on_expiry` of another one is changed, and all files are ripened. 3. Everything that has
+/// the queue, the `on_expiry` of another one is changed, and all files are promoted. 3. Everything that has
 /// expired by that is dead: at once where it is cold, and for a replay where it was in memory.
 #[test]
 fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
@@ -269,7 +270,7 @@ fn what_other_queues_drop_is_gone_before_a_change_ripens_all_files() {
         let expiring = Put { expires: Some(at(50)), ..put_to("other") };
         let id = rig.put(expiring.after_ms(10), now(0)).unwrap().id;
         let lasts = rig.put(put_to("q").after_ms(10_000), now(0)).unwrap().id;
-        let checkpoint = capture(&mut rig);
+        let checkpoint = snapshot(&mut rig);
         evict(&mut rig, 0);
         let (name, drawn) = if is_cold { ("q", lasts) } else { ("other", id) };
         let targets = vec![Target::Id(drawn)];
@@ -355,7 +356,7 @@ fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
             rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
         }
     }
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     assert_eq!(rig.core.cold_len(), 25);
     rig.log.1.as_mut().unwrap().pieces = 4;
@@ -377,7 +378,7 @@ fn the_dead_of_several_queues_go_however_long_it_takes_to_read_those_of_one() {
 fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
     let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
     let limits = Limits { defaults, queues: 2, ..Limits::default() };
-    let mut rig = Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(limits, 7) });
+    let mut rig = Rig::configured(CoreConfig { bulk_per_call: 2, ..CoreConfig::new(limits, 7) });
     for (name, expires) in [("a", 50), ("a", 50), ("a", 50), ("b", 60)] {
         rig.put(Put { expires: Some(at(expires)), ..put_to(name) }, now(0)).unwrap();
     }
@@ -394,7 +395,7 @@ fn what_expires_goes_though_nobody_comes_to_the_queue_that_drops_it() {
 fn what_died_while_it_was_cold_stays_dead_though_it_is_resident_when_its_queue_comes_to_drop() {
     let mut rig = with_slices_of(100);
     let id = rig.put(Put { expires: Some(at(50)), ..put_to("q") }.after_ms(10), now(0)).unwrap().id;
-    let checkpoint = capture(&mut rig);
+    let checkpoint = snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.catch_up(now(60));
     let dead = rig.call(|core, log| core.list(&queue("q"), StateKind::Dead, None, 9, now(60), log)).unwrap();
@@ -439,7 +440,7 @@ fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends()
                 rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(0)).unwrap();
             }
         }
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         assert_eq!(rig.core.cold_len(), 12);
         rig.log.1.as_mut().unwrap().pieces = pieces;
@@ -463,7 +464,7 @@ fn two_queues_whose_dead_are_to_be_read_do_not_keep_each_other_from_their_ends()
 fn what_was_passed_over_is_tried_again_after_ten_minutes_and_nothing_is_begun_anew_before() {
     let mut rig = with_slices_of(10);
     let ids = dead(&mut rig, 20, 0);
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.log.1.as_mut().unwrap().unread.insert(ids[3]);
     set(&mut rig, Setting::DeadTtlMs(1_000), 400);
@@ -498,7 +499,7 @@ fn what_was_passed_over_is_tried_again_after_ten_minutes_and_nothing_is_begun_an
 fn nothing_is_discarded_in_place_of_what_was_passed_over() {
     let mut rig = with_slices_of(10);
     let ids = dead(&mut rig, 3, 0);
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     rig.log.1.as_mut().unwrap().unread.insert(ids[0]);
     set(&mut rig, Setting::DeadMax(2), 400);
@@ -545,7 +546,7 @@ fn a_search_by_key_passes_nothing_for_a_message_that_goes_meanwhile() {
         // The first one dies again, as the younger of the two.
         rig.revive(&queue("q"), Selection::Ids(vec![first]), When::Now, now(30)).unwrap();
         bury_next(&mut rig, 100);
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         let last = buried_with_key(&mut rig, "k", 120);
         let targets = vec![Target::Key("k".parse().unwrap())];
@@ -575,7 +576,7 @@ fn a_search_by_key_passes_nothing_for_a_message_that_goes_meanwhile() {
 fn gets_that_go_on_look_at_no_more_than_a_slice_together() {
     let mut rig = with_slices_of(10);
     let dead = (0..150).map(|n| buried_with_key(&mut rig, "k", n)).collect::<Vec<_>>();
-    capture(&mut rig);
+    snapshot(&mut rig);
     evict(&mut rig, 0);
     let begin = |rig: &mut Rig| {
         let targets = vec![Target::Key("k".parse().unwrap())];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dwell_model::{Pause, Setting, SettingChange, Settings, Wake};
 
-use super::cold::{capture, evict};
+use super::cold::{evict, snapshot};
 use super::*;
 use crate::Error;
 use crate::core::WaiterId;
@@ -16,7 +16,7 @@ impl Rig {
         self.call(|core, log| core.wait(WaiterId(id), take, now, log)).unwrap();
     }
 
-    fn serve(&mut self, now: Now) -> Vec<Answer<Bytes>> {
+    fn serve(&mut self, now: Now) -> Vec<TakeAnswer<Bytes>> {
         let answers = self.call(|core, log| core.serve(now, log));
         self.core.check_served(now);
         answers
@@ -40,7 +40,10 @@ fn waiting(ms: u64) -> Take {
 
 /// The number of messages that changed their standing after the first `before` facts.
 fn standings(rig: &Rig, before: usize) -> usize {
-    rig.log.0[before..].iter().filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _))).count()
+    rig.log.0[before..]
+        .iter()
+        .filter(|told| matches!(told, LoggedFact::Record(Record::Stands { .. }, _)))
+        .count()
 }
 
 /// Serves until nothing is left to do now; returns the number of messages that changed their standing in each
@@ -58,7 +61,7 @@ fn serve_in_turns(rig: &mut Rig, now: Now) -> (Vec<usize>, Vec<(u64, usize)>) {
     (turns, answered)
 }
 
-fn ids(answers: &[Answer<Bytes>]) -> Vec<(u64, usize)> {
+fn ids(answers: &[TakeAnswer<Bytes>]) -> Vec<(u64, usize)> {
     answers.iter().map(|(id, answer)| (id.0, answer.as_ref().unwrap().len())).collect()
 }
 
@@ -132,7 +135,7 @@ fn a_take_that_waits_passes_over_a_queue_whose_next_message_cannot_be_read() {
         let limits = Limits { leased_per_queue: 1, ..Limits::default() };
         let mut rig = Rig::with(limits);
         rig.put(put_to("q").after_ms(10), now(0)).unwrap();
-        capture(&mut rig);
+        snapshot(&mut rig);
         evict(&mut rig, 0);
         rig.log.1.as_mut().unwrap().barred = Some(queue("q"));
         match other {
@@ -532,7 +535,7 @@ fn a_store_at_its_cap_of_leases_moves_nothing_of_a_queue_whose_lease_ran_out() {
     assert_eq!(rig.take(Take::from(queue("x")), late).unwrap().len(), 1, "the lease of the other is over");
     let z = rig.core.queues.find(&queue("z")).unwrap();
     assert!(
-        rig.core.queues.get(z).scheduled.is_due_beside(late.wall),
+        rig.core.queues.get(z).scheduled.is_due_timed(late.wall),
         "they are moved in slices when somebody asks"
     );
     let counts = rig.call(|core, log| core.stats(&queue("z"), late, log)).unwrap().counts;
@@ -557,7 +560,7 @@ fn a_close_looks_at_each_queue_once() {
     rig.put(put_to("q7"), now(0)).unwrap();
     rig.take(Take::from(queue("q7")).lease_ms(1_010), now(0)).unwrap();
     let (mut slices, mut before) = (0, rig.log.0.len());
-    while rig.call(|core, log| core.give_back_bound(now(1_000 + slices), log)) {
+    while rig.call(|core, log| core.give_back_session_leases(now(1_000 + slices), log)) {
         slices += 1;
         assert!(standings(&rig, before) <= 4, "a slice is no longer than others");
         before = rig.log.0.len();

@@ -4,8 +4,8 @@ use dwell_model::{
     Command, MessageId, QueueName, Refusal, SettingChange, SettingName, State, StateKind, Timestamp,
 };
 
-use super::{Kept, Reference};
-use crate::{Cancelled, Error, QueueStats, Rescheduled, Result, Selection, Swept, Target, When};
+use super::{ModelMessage, Reference};
+use crate::{BulkOutcome, Cancelled, Error, QueueStats, Rescheduled, Result, Selection, Target, When};
 
 impl Reference {
     pub(in super::super) fn cancel(&mut self, queue: &QueueName, target: &Target) -> Result<Cancelled> {
@@ -73,7 +73,7 @@ impl Reference {
         queue: &QueueName,
         which: &Selection,
         when: When,
-    ) -> Result<Swept> {
+    ) -> Result<BulkOutcome> {
         let due = self.instant(queue, when)?;
         Ok(self.sweep(queue, which, |reference, index| {
             let dead = reference.kept[index].kind() == StateKind::Dead;
@@ -87,7 +87,7 @@ impl Reference {
         }))
     }
 
-    pub(in super::super) fn discard(&mut self, queue: &QueueName, which: &Selection) -> Swept {
+    pub(in super::super) fn discard(&mut self, queue: &QueueName, which: &Selection) -> BulkOutcome {
         let swept = self.sweep(queue, which, |reference, index| {
             let discarded = reference.change(index, &Command::Discard);
             discarded.map_err(|refusal| reference.refused(index, Timestamp::MIN, refusal))?;
@@ -102,7 +102,7 @@ impl Reference {
         queue: &QueueName,
         which: &Selection,
         mut each: impl FnMut(&mut Reference, usize) -> Result<()>,
-    ) -> Swept {
+    ) -> BulkOutcome {
         let ids = match which {
             Selection::Ids(ids) => ids.clone(),
             Selection::Oldest(count) => {
@@ -111,7 +111,7 @@ impl Reference {
             }
             Selection::All => self.oldest_dead(queue),
         };
-        let mut swept = Swept::default();
+        let mut swept = BulkOutcome::default();
         for id in ids {
             let swept_one = match self.find_id(queue, id) {
                 Some(index) => each(self, index),
@@ -129,7 +129,7 @@ impl Reference {
     }
 
     fn oldest_dead(&self, queue: &QueueName) -> Vec<MessageId> {
-        let death = |kept: &Kept| match kept.message.standing.state {
+        let death = |kept: &ModelMessage| match kept.message.standing.state {
             State::Dead(death) if kept.message.queue == *queue => Some((death.at, kept.message.id)),
             _ => None,
         };
@@ -146,7 +146,7 @@ impl Reference {
     }
 
     pub(in super::super) fn purge(&mut self, queue: &QueueName) -> u64 {
-        self.remove_where(queue, Kept::is_pending)
+        self.remove_where(queue, ModelMessage::is_pending)
     }
 
     pub(in super::super) fn delete_queue(&mut self, queue: &QueueName) -> u64 {
@@ -160,7 +160,7 @@ impl Reference {
         removed
     }
 
-    fn remove_where(&mut self, queue: &QueueName, goes: impl Fn(&Kept) -> bool) -> u64 {
+    fn remove_where(&mut self, queue: &QueueName, goes: impl Fn(&ModelMessage) -> bool) -> u64 {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.message.queue != *queue || !goes(kept));
         (before - self.kept.len()) as u64

@@ -19,14 +19,15 @@ pub(super) use inspect::shown;
 use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
-    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken,
-    QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
+    Command, IdempotencyKey, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings,
+    Pause, QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply,
+    as_of,
 };
 
 use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};
 
 /// A message, and the instant since which it could have been handed out.
-pub(super) struct Kept {
+pub(super) struct ModelMessage {
     pub(super) message: Message,
     /// When it was last made ready by anything but its instant; before that, its put.
     made_ready: Timestamp,
@@ -35,7 +36,7 @@ pub(super) struct Kept {
     exact: bool,
 }
 
-impl Kept {
+impl ModelMessage {
     pub(super) fn kind(&self) -> StateKind {
         self.message.standing.state.kind()
     }
@@ -55,7 +56,7 @@ impl Kept {
 
 struct Remembered {
     queue: QueueName,
-    token: PutToken,
+    token: IdempotencyKey,
     /// Key and body of the put.
     stands_for: (Option<Key>, bytes::Bytes),
     answer: PutAnswer,
@@ -68,7 +69,7 @@ pub(super) struct Reference {
     now: Now,
     /// The number of partitions in which the store keeps a queue of spread 1, and one of spread 2.
     partitions: [u16; 2],
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<ModelMessage>,
     own: BTreeMap<QueueName, OwnSettings>,
     tokens: Vec<Remembered>,
     /// Queues that takes wait on.
@@ -194,7 +195,7 @@ impl Reference {
         self.at(now);
         for id in self.ids_of_leased() {
             let index = self.index_of(id);
-            if self.change(index, &Command::Unbind).expect("it is refused to nobody") {
+            if self.change(index, &Command::EndSession).expect("it is refused to nobody") {
                 self.note_ready(index);
             }
         }

@@ -1,8 +1,10 @@
 //! Put.
 
-use dwell_model::{Command, Invalid, Message, MessageId, Number, PutToken, QueueName, Standing, StateKind};
+use dwell_model::{
+    Command, IdempotencyKey, Invalid, Message, MessageId, Number, QueueName, Standing, StateKind,
+};
 
-use super::{Kept, Reference, check_lease};
+use super::{ModelMessage, Reference, check_lease};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 
 impl Reference {
@@ -78,7 +80,7 @@ impl Reference {
             max_attempts: put.max_attempts,
             standing: Standing::put(answer.due, put.priority, put.expires, self.now),
         };
-        self.kept.push(Kept { message, made_ready: self.now.wall, exact: true });
+        self.kept.push(ModelMessage { message, made_ready: self.now.wall, exact: true });
         self.let_time_act(self.kept.len() - 1);
     }
 
@@ -97,7 +99,7 @@ impl Reference {
 
     /// Whether a store may have forgotten a token for good that it should know by a clock that has since
     /// stepped back.
-    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &PutToken) -> bool {
+    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &IdempotencyKey) -> bool {
         let latest = self.latest;
         let now = self.now.wall;
         let mut known = self.tokens.iter().rev();
@@ -106,7 +108,7 @@ impl Reference {
             .is_some_and(|known| known.until <= latest && now < known.until)
     }
 
-    fn recall(&self, queue: &QueueName, token: &PutToken) -> Option<&super::Remembered> {
+    fn recall(&self, queue: &QueueName, token: &IdempotencyKey) -> Option<&super::Remembered> {
         let mut known = self.tokens.iter().rev();
         let known = known.find(|known| known.queue == *queue && known.token == *token)?;
         (self.now.wall < known.until).then_some(known)
@@ -120,7 +122,7 @@ impl Reference {
     }
 
     fn pending(&self, queue: &QueueName) -> u64 {
-        let here = |kept: &&Kept| kept.message.queue == *queue && kept.is_pending();
+        let here = |kept: &&ModelMessage| kept.message.queue == *queue && kept.is_pending();
         self.kept.iter().filter(here).count() as u64
     }
 }

@@ -55,7 +55,7 @@ impl Reference {
 
     /// Whether a message can be handed out to a take.
     pub(in super::super) fn has_answer(&self, take: &Take) -> bool {
-        let is_due = |kept: &super::Kept| {
+        let is_due = |kept: &super::ModelMessage| {
             let queue = &kept.message.queue;
             kept.kind() == StateKind::Ready
                 && take.queues.contains(queue)
@@ -171,7 +171,7 @@ impl Reference {
     /// The number of leased messages in the partition of this one.
     fn leased_beside(&self, queue: &QueueName, id: MessageId) -> usize {
         let place = self.place_of(queue, id);
-        let is_leased = |kept: &&super::Kept| {
+        let is_leased = |kept: &&super::ModelMessage| {
             let message = &kept.message;
             message.queue == *queue
                 && kept.kind() == StateKind::Leased

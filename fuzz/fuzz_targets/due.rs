@@ -1,5 +1,0 @@
-//! Due files: written, read in every way, damaged.
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_engine::fuzzing::due));

@@ -1,0 +1,5 @@
+//! Tables: written, read in every way, damaged.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_engine::fuzzing::table));
