@@ -79,7 +79,7 @@ pub struct PutItem<'a> {
     pub lease_ms: Option<u64>,
     /// The idempotency key, which makes a repeated put harmless.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<PutToken>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<IdempotencyKey>"))]
     pub token: Option<Cow<'a, str>>,
 }
 

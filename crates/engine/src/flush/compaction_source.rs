@@ -90,7 +90,7 @@ impl CompactionSource {
         let over_by = if drops.contains(&message.queue) { self.ready_until } else { self.over_by };
         let dies = is_pending && message.standing.expires.is_some_and(|expires| expires <= over_by);
         if dies {
-            message.standing = crate::cold::expiry(&message.standing);
+            message.standing = crate::cold::expired(&message.standing);
         } else if message.standing.state == State::Scheduled && message.standing.due <= self.ready_until {
             message.standing.state = State::Ready;
         }
