@@ -129,6 +129,9 @@ enum Command {
         /// The number of seeds that a fault may survive
         #[arg(long, default_value_t = mutants::SEEDS)]
         seeds: u64,
+        /// Plant only those whose names contain this
+        #[arg(long, default_value = "")]
+        only: String,
     },
 }
 
@@ -184,6 +187,6 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Stress { seconds, rounds, seed } => {
             stress::run(stress::StressOptions { seconds, rounds, seed })
         }
-        Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
+        Command::Mutants { seeds, only } => Ok(mutants::hunt(seeds, &only)),
     }
 }

@@ -7,19 +7,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    IdempotencyKey, Message, MessageId, OwnSettings, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    IdempotencyKey, Key, LapseBackoff, Message, MessageId, OnExpiry, OwnSettings, QueueName, Setting,
+    SettingChange, State, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
+    Action, BulkOutcome, Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
+
+/// What a store with a fault has to remember although it is closed, killed and opened again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    past: Arc<Mutex<Past>>,
+}
+
+#[derive(Debug, Default)]
+struct Past {
+    /// All settings as they were asked for, if the fault makes others instead.
+    asked: Vec<(QueueName, Setting)>,
+    /// All messages that were put with each key.
+    keyed: HashMap<(QueueName, Key), Vec<MessageId>>,
+}
 
 /// A store with a fault, in front of one without. Without a fault it changes nothing.
 pub(crate) struct MutantStore {
     store: Arc<dyn Store>,
     fault: Option<StoreFault>,
+    memory: Memory,
     calls: AtomicU64,
     /// Messages that were put and are not due yet.
     scheduled: Mutex<HashMap<QueueName, (MessageId, Timestamp)>>,
@@ -30,11 +46,12 @@ pub(crate) struct MutantStore {
 }
 
 impl MutantStore {
-    /// `store` with `fault`, if any.
-    pub(crate) fn new(store: Arc<dyn Store>, fault: Option<StoreFault>) -> MutantStore {
+    /// `store` with `fault`, if any, and the memory of those that were open before it.
+    pub(crate) fn new(store: Arc<dyn Store>, fault: Option<StoreFault>, memory: Memory) -> MutantStore {
         MutantStore {
             store,
             fault,
+            memory,
             calls: AtomicU64::new(0),
             scheduled: Mutex::default(),
             last: Mutex::default(),
@@ -53,32 +70,50 @@ impl MutantStore {
 }
 
 impl MutantStore {
-    /// The change of a setting that is made instead of this one.
-    fn made(&self, change: SettingChange) -> SettingChange {
-        let SettingChange::Set(setting) = change else { return change };
-        SettingChange::Set(match (self.fault, setting) {
+    /// The setting that is made instead of this one.
+    fn made(&self, setting: Setting) -> Setting {
+        match (self.fault, setting) {
             (Some(StoreFault::RetainedTooMany), Setting::DeadMax(most)) => Setting::DeadMax(most + 1),
             (Some(StoreFault::CapPassed), Setting::MaxLeased(most)) => Setting::MaxLeased(most + 1),
             (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) => Setting::DeadTtlMs(ms.div_ceil(2)),
+            (Some(StoreFault::LapseBackoffIgnored), Setting::LapseBackoff(LapseBackoff::First)) => {
+                Setting::LapseBackoff(LapseBackoff::Never)
+            }
+            (Some(StoreFault::DropKept), Setting::OnExpiry(OnExpiry::Drop)) => {
+                Setting::OnExpiry(OnExpiry::Dead)
+            }
+            (Some(StoreFault::DeadDropped), Setting::OnExpiry(OnExpiry::Dead)) => {
+                Setting::OnExpiry(OnExpiry::Drop)
+            }
             (_, setting) => setting,
-        })
+        }
     }
 
-    /// The stats as if the change had been made. No workload sets 2 ms.
-    fn as_made(&self, mut stats: QueueStats) -> QueueStats {
+    /// The stats as if the settings had been made that were asked for.
+    fn as_asked(&self, queue: &QueueName, mut stats: QueueStats) -> QueueStats {
+        let past = lock(&self.memory.past);
         let mut own = OwnSettings::default();
         for setting in stats.own.iter() {
-            own.change(SettingChange::Set(match (self.fault, setting.clone()) {
-                (Some(StoreFault::RetainedTooMany), Setting::DeadMax(most)) => Setting::DeadMax(most - 1),
-                (Some(StoreFault::CapPassed), Setting::MaxLeased(most)) => Setting::MaxLeased(most - 1),
-                (Some(StoreFault::DiscardedEarly), Setting::DeadTtlMs(ms)) if ms > 1 => {
-                    Setting::DeadTtlMs(2 * ms)
-                }
-                (_, setting) => setting,
-            }));
+            // The last one: several may be made the same.
+            let asked = past.asked.iter().rev().find(|(of, asked)| {
+                of == queue && asked.name() == setting.name() && self.made(asked.clone()) == *setting
+            });
+            own.change(SettingChange::Set(asked.map_or(setting, |(_, asked)| asked).clone()));
         }
         stats.own = own;
         stats
+    }
+
+    /// An older dead message that had the key of `youngest`, if any of these is one.
+    fn older(youngest: &Message, others: Vec<Result<Message>>) -> Option<Message> {
+        let place = |message: &Message| match message.standing.state {
+            State::Dead(death) => Some((death.at, message.id)),
+            _ => None,
+        };
+        let is_older = |other: &Message| {
+            other.key == youngest.key && place(other).is_some() && place(other) < place(youngest)
+        };
+        others.into_iter().flatten().find(is_older)
     }
 
     /// Whether a lease is in force as listed, and its end would make the message ready, as far as is easily seen.
@@ -121,7 +156,18 @@ impl Store for MutantStore {
         }
         let queues: Vec<QueueName> = puts.iter().map(|put| put.queue.clone()).collect();
         let tokens: Vec<Option<IdempotencyKey>> = puts.iter().map(|put| put.token.clone()).collect();
+        let keys: Vec<Option<Key>> = puts.iter().map(|put| put.key.clone()).collect();
         let mut answers = self.store.put(puts).await;
+        if self.has(StoreFault::OlderDeadFound) {
+            let mut past = lock(&self.memory.past);
+            for ((queue, key), answer) in queues.iter().zip(keys).zip(&answers) {
+                let (Some(key), Ok(answer)) = (key, answer) else { continue };
+                let ids = past.keyed.entry((queue.clone(), key)).or_default();
+                if !ids.contains(&answer.id) {
+                    ids.push(answer.id);
+                }
+            }
+        }
         if self.has(StoreFault::MismatchPassedOff) {
             let mut answered = lock(&self.answered);
             for (token, answer) in tokens.into_iter().zip(&mut answers) {
@@ -220,7 +266,15 @@ impl Store for MutantStore {
         self.store.settle(settles).await
     }
 
-    async fn expire_lease(&self, queue: QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+    async fn expire_lease(&self, queue: QueueName, mut leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+        if self.has(StoreFault::TakesIgnored) {
+            let ids = leases.iter().map(|lease| Target::Id(lease.id)).collect();
+            let found = self.store.get(queue.clone(), ids, false).await;
+            for (lease, message) in leases.iter_mut().zip(found) {
+                // The lease in force, whichever was meant.
+                lease.takes = message.map_or(lease.takes, |message| message.standing.counts.takes);
+            }
+        }
         if !self.has(StoreFault::EndedLeaseWorks) {
             return self.store.expire_lease(queue, leases).await;
         }
@@ -268,6 +322,28 @@ impl Store for MutantStore {
         self.store.reschedule(queue, moves).await
     }
 
+    async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
+        let ([Target::Key(key)], true) = (targets.as_slice(), dead) else {
+            return self.store.get(queue, targets, dead).await;
+        };
+        let key = (queue.clone(), key.clone());
+        let known = lock(&self.memory.past).keyed.get(&key).cloned().unwrap_or_default();
+        // In one call, so that all of them are seen at the same moment.
+        let asked = targets.into_iter().chain(known.into_iter().map(Target::Id)).collect();
+        let mut others = self.store.get(queue.clone(), asked, dead).await;
+        let mut answer = others.remove(0);
+        if let Ok(youngest) = &answer
+            && youngest.standing.state.kind() == StateKind::Dead
+        {
+            if self.has(StoreFault::DeadByKeyMissed) {
+                answer = Err(Error::MessageNotFound { queue });
+            } else if let Some(older) = Self::older(youngest, others) {
+                answer = Ok(older);
+            }
+        }
+        vec![answer]
+    }
+
     async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
         let first = self.store.peek(queue.clone(), state).await?;
         if state == StateKind::Dead && self.strikes(StoreFault::PeekMissesDead) {
@@ -281,7 +357,7 @@ impl Store for MutantStore {
     }
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        let mut stats = self.as_made(self.store.stats(queue).await?);
+        let mut stats = self.as_asked(&queue, self.store.stats(queue.clone()).await?);
         if self.has(StoreFault::CountOff) && stats.counts.dead > 0 {
             stats.counts.dead -= 1;
         }
@@ -293,8 +369,44 @@ impl Store for MutantStore {
             // A plausible answer without a change.
             return self.store.configure(queue, Vec::new()).await;
         }
-        let changes = changes.into_iter().map(|change| self.made(change)).collect();
-        Ok(self.as_made(self.store.configure(queue, changes).await?))
+        let mut asked = Vec::new();
+        let mut made = Vec::new();
+        for change in changes {
+            made.push(match change {
+                SettingChange::Set(setting) => {
+                    asked.push((queue.clone(), setting.clone()));
+                    SettingChange::Set(self.made(setting))
+                }
+                SettingChange::Reset(_) => change,
+            });
+        }
+        // Before the call: it may take effect although its answer is lost.
+        lock(&self.memory.past).asked.extend(asked.iter().cloned());
+        let answer = self.store.configure(queue.clone(), made).await;
+        if answer.as_ref().is_err_and(|error| !error.needs_reopen()) {
+            let mut past = lock(&self.memory.past);
+            for refused in asked {
+                if let Some(at) = past.asked.iter().rposition(|one| *one == refused) {
+                    past.asked.remove(at);
+                }
+            }
+        }
+        Ok(self.as_asked(&queue, answer?))
+    }
+
+    async fn deaths(&self) -> Result<Vec<QueueDeaths>> {
+        let mut counted = self.store.deaths().await?;
+        for QueueDeaths { deaths, discarded, .. } in &mut counted {
+            // Answers tell of few of these: most are noticed when their time has come.
+            let missed: Vec<&mut u64> = match self.fault {
+                Some(StoreFault::DeathUncounted) => vec![&mut deaths.lapse, &mut deaths.expiry],
+                Some(StoreFault::DiscardUncounted) => vec![&mut discarded.dead_ttl, &mut discarded.dead_max],
+                Some(StoreFault::DropUncounted) => vec![&mut discarded.on_expiry],
+                _ => Vec::new(),
+            };
+            missed.into_iter().for_each(|count| *count = count.saturating_sub(1));
+        }
+        Ok(counted)
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<BulkOutcome> {
@@ -312,7 +424,7 @@ impl Store for MutantStore {
 
     delegate_store! {
         self.store;
-        own: put take settle expire_lease cancel reschedule peek stats configure revive;
-        forward: take_id get locate list forecast queues ready deaths discard purge delete_queue;
+        own: put take settle expire_lease cancel reschedule get peek stats configure deaths revive;
+        forward: take_id locate list forecast queues ready discard purge delete_queue;
     }
 }

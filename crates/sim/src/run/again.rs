@@ -21,7 +21,7 @@ pub(super) struct Again {
     /// The earliest and the latest reading of the wall clock since it was first sent.
     earliest: i64,
     latest: i64,
-    is_repetition: bool,
+    pub(super) is_repetition: bool,
     /// Whether something else is sent under its token, which must be refused.
     pub(super) is_mismatch: bool,
 }

@@ -295,14 +295,15 @@ pub(crate) fn done<T>(answer: &Result<T>) -> CommandFate {
     }
 }
 
-/// Whether a revive of all has tried all messages. A message whose key's owner cannot be read must not stay dead for that.
-pub(crate) fn revived_all(swept: BulkOutcome) -> Result<()> {
+/// The number of messages that a revive of all has revived, if it has tried all. A message whose key's owner cannot be read
+/// must not stay dead for that.
+pub(crate) fn revived_all(swept: BulkOutcome) -> Result<u64> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
             let reason = format!("some dead messages were not revived: {error}").into();
             Err(Error::OutcomeUnknown { reason, needs_reopen: error.needs_reopen() })
         }
-        None => Ok(()),
+        None => Ok(swept.done),
     }
 }
 

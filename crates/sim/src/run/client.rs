@@ -16,7 +16,7 @@ use super::answers::{self, CommandFate};
 use super::disaster::Climate;
 use super::world::World;
 use crate::oracle::{
-    Address, Attempt, Due, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep,
+    Action, Address, Attempt, Due, GroupId, GroupTarget, Member, Op, PutHeard, StoreAnswer, StoreCall, Sweep,
     TakenById, Terms, ViolationKind,
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
@@ -55,9 +55,13 @@ pub(super) enum CallSubject {
     Put(Box<Again>),
     /// A put of something else under the token of this put.
     Mismatch(Box<Again>),
-    Settle(Vec<(HeldLease, bool)>),
+    Settle(Vec<(HeldLease, Action)>),
     EndLease(Vec<(Address, MessageId)>),
+    TakeById(u32),
+    Cancel(u32),
+    Revive(u32),
     Discard(u32),
+    Sweep(u32, Sweep),
     Other,
 }
 
@@ -74,7 +78,8 @@ pub(super) enum CallAnswer {
     Got(Result<Message>),
     Peeked(StateKind, Result<Option<Message>>),
     Raised(Result<BulkOutcome>),
-    Swept(Result<()>),
+    /// With the number of messages.
+    Swept(Result<u64>),
 }
 
 impl World {
@@ -194,7 +199,7 @@ impl World {
         let op = self.begin(StoreCall::TakeById { message: address, terms });
         let store = self.store();
         let queue = queue_name(address.queue);
-        self.fly(vec![op], CallSubject::Other, async move {
+        self.fly(vec![op], CallSubject::TakeById(address.queue), async move {
             let Terms { bound, holder, .. } = terms;
             let terms =
                 LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
@@ -233,8 +238,7 @@ impl World {
             let token = held.receipt.token.0;
             ops.push(self.begin(StoreCall::Settle { message: held.address, token, action }));
             settles.push(wish::Settle { receipt: held.receipt.clone(), action: wish });
-            let extends = matches!(action, crate::oracle::Action::Extend { .. });
-            about.push((held, extends));
+            about.push((held, action));
         }
         let store = self.store();
         self.fly(
@@ -302,7 +306,7 @@ impl World {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(StoreCall::Cancel(group, target));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], CallSubject::Other, async move {
+        self.fly(vec![op], CallSubject::Cancel(group.queue), async move {
             CallAnswer::Cancelled(one(store.cancel(queue, vec![wish]).await))
         });
     }
@@ -343,7 +347,7 @@ impl World {
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(StoreCall::Revive(address, due));
         let (store, queue) = (self.store(), queue_name(address.queue));
-        self.fly(vec![op], CallSubject::Other, async move {
+        self.fly(vec![op], CallSubject::Revive(address.queue), async move {
             CallAnswer::Raised(store.revive(queue, wish::Selection::Ids(vec![id]), words::when(due)).await)
         });
     }
@@ -375,7 +379,7 @@ impl World {
         let op = self.begin(StoreCall::Configure { queue, setting, value });
         let store = self.store();
         self.fly(vec![op], CallSubject::Other, async move {
-            CallAnswer::Swept(store.configure(queue_name(queue), vec![change]).await.map(drop))
+            CallAnswer::Swept(store.configure(queue_name(queue), vec![change]).await.map(|_| 0))
         });
     }
 
@@ -387,15 +391,15 @@ impl World {
         let (store, name, all) = (self.store(), queue_name(queue), wish::Selection::All);
         let future = async move {
             CallAnswer::Swept(match sweep {
-                Sweep::Purge => store.purge(name).await.map(drop),
-                Sweep::DeleteQueue => store.delete_queue(name).await.map(drop),
+                Sweep::Purge => store.purge(name).await,
+                Sweep::DeleteQueue => store.delete_queue(name).await,
                 Sweep::ReviveAll(due) => {
                     store.revive(name, all, words::when(due)).await.and_then(answers::revived_all)
                 }
-                Sweep::DiscardAll => store.discard(name, all).await.map(drop),
+                Sweep::DiscardAll => store.discard(name, all).await.map(|swept| swept.done),
             })
         };
-        let (about, future) = (CallSubject::Other, Box::pin(future));
+        let (about, future) = (CallSubject::Sweep(queue, sweep), Box::pin(future));
         self.launch(Flight { ops: vec![op], is_take: false, is_sweep: true, about, future });
     }
 
@@ -416,7 +420,7 @@ impl World {
             CallAnswer::Swept(answer) => vec![answers::done(answer)],
         };
         self.note_failure(&ops, &said);
-        self.note_deaths(&about, &said);
+        self.note_deaths(&about, &said, &fates);
         if let (
             CallAnswer::Put(Ok(answer)),
             CommandFate::Heard(StoreAnswer::Put(heard)),
@@ -479,7 +483,8 @@ impl World {
             }
             (CallAnswer::TookById(Ok(delivery)), _) => self.hold(&delivery),
             (CallAnswer::Settled(answers), CallSubject::Settle(batch)) => {
-                for ((held, extends), answer) in batch.into_iter().zip(answers) {
+                for ((held, action), answer) in batch.into_iter().zip(answers) {
+                    let extends = matches!(action, Action::Extend { .. });
                     self.settled(held, extends, &answer);
                 }
             }

@@ -492,8 +492,8 @@ impl World {
                 Ok((engine, driver)) if !is_off => {
                     self.disk.heal();
                     self.disk.heal_rot(|_| true);
-                    let store = Arc::new(MutantStore::new(Arc::new(engine.clone()), self.fault));
-                    self.running = Some(Running { driver, engine, store });
+                    let store = MutantStore::new(Arc::new(engine.clone()), self.fault, self.memory.clone());
+                    self.running = Some(Running { driver, engine, store: Arc::new(store) });
                     self.oracle.reopened(now);
                     self.deaths = Deaths::default();
                     self.reopened += 1;

@@ -5,13 +5,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dwell_model::{Message, SettingChange, SettingName, StateKind};
-use dwell_store::{Error, QueueStats, Result, Store, Take};
+use dwell_store::{self as wish, Error, QueueStats, Result, Store, Take};
 
 use super::answers::{self, CommandFate};
 use super::client::{CallAnswer, CallSubject};
 use super::world::World;
-use crate::oracle::{DEAD_MAX, StoreAnswer, StoreCall, Tallies, Terms, ViolationKind, are_first_of_each};
-use crate::workload::{self, QUEUES, Uses, queue_name, words};
+use crate::oracle::{
+    Address, DEAD_MAX, GroupId, GroupTarget, Member, ShownMessage, Sight, StoreAnswer, StoreCall, Tallies,
+    Terms, ViolationKind, are_first_of_each,
+};
+use crate::workload::{self, QUEUES, Uses, key_name, queue_name, words};
+
+/// The key that most dead messages have.
+fn most_often_dead(sights: &[(Address, Sight)]) -> Option<u32> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    let dead = sights.iter().filter(|(_, sight)| sight.keyed && matches!(sight.shown, ShownMessage::Dead(_)));
+    for key in dead.filter_map(|(address, _)| address.key) {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(key, _)| key)
+}
 
 impl World {
     fn open_store(&self) -> Option<Arc<dyn Store>> {
@@ -61,7 +74,7 @@ impl World {
         self.list_all(queue);
         let rests = !self.is_scarred && self.weather.lets_retain(self.reading());
         self.count_at(queue, rests);
-        self.look_at_deaths();
+        self.look_at_deaths(rests);
         let queues = workload::queues(&mut self.rng);
         let max = self.rng.between(1, 10) as usize;
         self.take_exactly(&queues, max);
@@ -151,10 +164,31 @@ impl World {
             }
         }
         self.trace.add(format_args!("  listed {queue}: {sights:?}"));
+        let key = most_often_dead(&sights);
         self.conclude(op, CommandFate::Heard(StoreAnswer::Listed(sights)));
         for state in StateKind::ALL {
             self.peek_exactly(queue, state, firsts.remove(state.as_str()));
         }
+        if let Some(key) = key {
+            self.get_dead(queue, key);
+        }
+    }
+
+    /// Gets a message by a key that dead messages have, at the instant of a full list, so that all of them are known: the
+    /// youngest, unless a live one has the key.
+    fn get_dead(&mut self, queue: u32, key: u32) {
+        let Some(store) = self.open_store() else { return };
+        let group = GroupId { queue, member: Member::Key(key) };
+        let now = self.reading();
+        let op = self.oracle.begin(StoreCall::Get(group, GroupTarget::Key, true), now);
+        let asked = vec![wish::Target::Key(key_name(key))];
+        let answer = self.ask(async move { store.get(queue_name(queue), asked, true).await.pop() });
+        let fate = match answer.flatten() {
+            Some(answer) => answers::got(&answer),
+            None => CommandFate::Odd("a get was not answered".to_owned()),
+        };
+        self.trace.add(format_args!("  got by key {key} in {queue}: {fate:?}"));
+        self.conclude(op, fate);
     }
 
     /// A peek without concurrent commands, at the instant of a full list, shows the first message of that list.
@@ -188,7 +222,7 @@ impl World {
         self.conclude(op, CommandFate::Odd(text));
     }
 
-    fn stats(&mut self, queue: u32) -> Option<Result<QueueStats>> {
+    pub(super) fn stats(&mut self, queue: u32) -> Option<Result<QueueStats>> {
         let store = self.open_store()?;
         self.ask(async move { store.stats(queue_name(queue)).await })
     }

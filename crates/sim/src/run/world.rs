@@ -21,7 +21,7 @@ use super::disaster::{Climate, Weather};
 use super::schedule::Schedule;
 use super::time;
 use super::trace::Trace;
-use crate::mutants::{Mutant, MutantDisk, StoreFault};
+use crate::mutants::{Memory, Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Address, Op, Oracle, Reading, Rules, ViolationKind};
 use crate::workload::{self, Pool, Uses};
 
@@ -48,6 +48,8 @@ pub(super) struct World {
     pub(super) disk: MemoryDisk,
     pub(super) mutant_disk: Option<MutantDisk>,
     pub(super) fault: Option<StoreFault>,
+    /// What the fault remembers while the store is not open.
+    pub(super) memory: Memory,
     pub(super) options: Options,
     pub(super) running: Option<Running>,
     pub(super) oracle: Oracle,
@@ -150,6 +152,7 @@ impl World {
             disk,
             mutant_disk,
             fault,
+            memory: Memory::default(),
             options,
             running: None,
             oracle: Oracle::new(Rules { power_loss: true, ..Rules::default() }),

@@ -624,12 +624,12 @@ impl<'a> Client<'a> {
         let (engine, name, all) = (&self.engine, name(queue), wish::Selection::All);
         let call = async {
             match sweep {
-                Sweep::Purge => engine.purge(name).await.map(drop),
-                Sweep::DeleteQueue => engine.delete_queue(name).await.map(drop),
+                Sweep::Purge => engine.purge(name).await,
+                Sweep::DeleteQueue => engine.delete_queue(name).await,
                 Sweep::ReviveAll(due) => {
                     engine.revive(name, all, words::when(due)).await.and_then(answers::revived_all)
                 }
-                Sweep::DiscardAll => engine.discard(name, all).await.map(drop),
+                Sweep::DiscardAll => engine.discard(name, all).await.map(|swept| swept.done),
             }
         };
         // A revive of many messages lets other puts run in between for a while.
