@@ -1,6 +1,12 @@
 /**
  * A browser, and pages that fail on what a page of dwell must never cause: an error in the console, a violation of its content
  * policy, a request to another host, an unexpected answer of 5xx.
+ *
+ * The browser is Debian's Chromium, or its Firefox ESR with `DWELL_BROWSER=firefox`. What they cannot do alike is here:
+ * - Firefox keeps violations of the content policy out of what WebDriver BiDi reports, so the document's own event of them is
+ *   counted, in both.
+ * - Firefox emulates no media feature over WebDriver BiDi: its theme is that of the page's own choice.
+ * - Firefox cannot slow a processor: the time to the first view is measured in Chromium alone.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,11 +16,30 @@ import puppeteer from "puppeteer-core";
 /** Without these, Chromium sends requests to its vendor's hosts. */
 const QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
+export const isFirefox = process.env.DWELL_BROWSER === "firefox";
+
+/** How long a browser may take to start on a machine that is busy. */
+const START_MS = 180_000;
+
+/** How long a test waits for what the page should show. */
+const WAIT_MS = 60_000;
+
 export async function launch() {
+    if (isFirefox) {
+        const browser = await puppeteer.launch({
+            browser: "firefox",
+            executablePath: process.env.DWELL_FIREFOX ?? "/usr/bin/firefox-esr",
+            headless: true,
+            timeout: START_MS,
+            extraPrefsFirefox: { "datareporting.policy.dataSubmissionEnabled": false, "network.captive-portal-service.enabled": false },
+        });
+        return { browser, close: () => browser.close() };
+    }
     const profile = mkdtempSync(join(tmpdir(), "dwell-page-"));
     const browser = await puppeteer.launch({
         executablePath: process.env.DWELL_CHROMIUM ?? "/usr/bin/chromium",
         headless: true,
+        timeout: START_MS,
         userDataDir: profile,
         // Chromium's sandbox does not work for root.
         args: [...QUIET, ...(process.getuid() === 0 ? ["--no-sandbox"] : [])],
@@ -23,11 +48,13 @@ export async function launch() {
 }
 
 /**
- * A page in its own browser context, and its faults so far. `expects` are texts of faults that the test causes on purpose.
+ * A page in its own browser context, its faults so far, and what tests do with it. `expects` are texts of faults that the test
+ * causes on purpose.
  */
 export async function openPage(browser, address, { width = 1280, height = 900, theme = "light", expects = [] } = {}) {
     const context = await browser.createBrowserContext();
     const page = await context.newPage();
+    page.setDefaultTimeout(START_MS);
     const faults = [];
     const fault = (text) => {
         if (!expects.some((expected) => text.includes(expected))) faults.push(text);
@@ -41,12 +68,42 @@ export async function openPage(browser, address, { width = 1280, height = 900, t
     });
     page.on("response", (response) => { if (response.status() >= 500) fault(`${response.status()}: ${response.url()}`); });
     await page.setViewport({ width, height, deviceScaleFactor: 1 });
-    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+    await page.evaluateOnNewDocument(() => {
+        document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) => console.error(`content policy: ${violatedDirective} ${blockedURI}`));
+    });
+    await setTheme(page, theme);
     const go = async (fragment) => {
         await page.goto(address + fragment);
-        await page.waitForFunction(() => document.querySelector("main")?.textContent !== "loading…", { timeout: 10_000 });
+        await page.waitForFunction(() => document.querySelector("main")?.textContent !== "loading…", { timeout: WAIT_MS });
         // Later requests for what the view shows, such as a body.
-        await page.waitForNetworkIdle({ idleTime: 100, timeout: 10_000 }).catch(() => {});
+        await page.waitForNetworkIdle({ idleTime: 100, timeout: WAIT_MS }).catch(() => {});
     };
-    return { page, faults, go, close: () => context.close() };
+    const text = (selector = "main") => page.$eval(selector, (element) => element.textContent ?? "");
+    const until = (what, ...given) => page.waitForFunction(what, { timeout: WAIT_MS, polling: 50 }, ...given);
+    /** Clicks the button of this name in the open dialog, else in the page, as soon as it is there and enabled. */
+    const press = async (name, within = "main, dialog[open]") => {
+        const handle = await page.waitForFunction(
+            (name, within) => [...document.querySelectorAll(within)].reverse()
+                .flatMap((place) => [...place.querySelectorAll("button, a.button, .views a")])
+                .find((button) => button.textContent === name && !button.disabled),
+            { timeout: WAIT_MS }, name, within,
+        );
+        await handle.click();
+    };
+    return { page, faults, go, text, until, press, close: () => context.close() };
+}
+
+/** The theme of pages that are loaded from now on. */
+export async function setTheme(page, theme) {
+    if (isFirefox) {
+        await page.evaluateOnNewDocument((theme) => {
+            // Firefox runs this in the page's first empty document too, which has no storage.
+            if (location.protocol !== "http:") return;
+            // Firefox without a display is light.
+            if (theme === "light") localStorage.removeItem("dwell.theme");
+            else localStorage.setItem("dwell.theme", theme);
+        }, theme);
+    } else {
+        await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+    }
 }

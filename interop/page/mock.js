@@ -103,6 +103,27 @@ export class World {
             error: this.add("odd", { state: "dead", due: now - 1_000, dead_at: now - 500, dead_reason: "attempts_spent", attempt: 3, max_attempts: 3, last_error: `<h1>503</h1>\n${"long ".repeat(600)}`, body: Buffer.from("{") }),
         };
         this.paused.set("billing-cycle", instant(now + 900_000));
+        const sinkQueue = (queue, breaker, given) => ({ queue, breaker, in_flight: 0, taken: 0, acked: 0, retried: 0, released: 0, buried: 0, lost: 0, ...given });
+        this.sinks = new Map([
+            { name: "shop", kind: "webhook", destination: "shop.example.com:443", state: "running", delivered: 1_204_877, uncertain: 3, failed: { http_503: 212, timed_out: 7 },
+                queues: [sinkQueue("orders", "half_open", { in_flight: 3, taken: 1_204_890, acked: 1_204_870, released: 212 }), sinkQueue("webhooks;v=2", "open", { taken: 90, retried: 7, buried: 1 })] },
+            { name: "mail", kind: "webhook", destination: "the header webhook-url", state: "paused", reason: "an operator has requested it", delivered: 12, uncertain: 0, failed: {}, queues: [sinkQueue("mail/transactional", "closed", { taken: 12, acked: 12 })] },
+            { name: "sms-gateway", kind: "webhook", destination: "sms.example.net:8443", state: "ended", reason: "the queue is served by another sink <b>\u202e</b>", delivered: 0, uncertain: 0, failed: { refused: 1 }, queues: [sinkQueue("sms", "closed", {})] },
+        ].map((sink) => [sink.name, sink]));
+        const common = { missed: "one", overlap: "skip", jitter: "0s", paused: false };
+        this.schedules = new Map([
+            { name: "report", queue: "reports", cron: "30 9 * * MON-FRI", zone: "Europe/Berlin", body: "daily\u202e<b>", headers: { "content-type": "text/plain" }, ...common, jitter: "1m", step: 86_400_000 },
+            { name: "tick", queue: "ticks", every: "5m", body_base64: Buffer.from([0xff, 0, 1]).toString("base64"), ...common, overlap: "allow", step: 300_000 },
+            { name: "year-end", queue: "reports", cron: "0 0 0 1 1 ?", dialect: "quartz", zone: "UTC", body: "", ...common, paused: true, step: 365 * 86_400_000 },
+        ].map((schedule) => [schedule.name, schedule]));
+    }
+
+    schedule(name, now) {
+        const found = this.schedules.get(name);
+        if (found === undefined) throw new Problem(404, "unknown_schedule", `there is no schedule '${name}'`);
+        const { step, ...shown } = found;
+        const instants = Array.from({ length: 10 }, (_, at) => instant((Math.floor(now / step) + 1 + at) * step));
+        return { shown: { ...shown, ...(found.paused ? {} : { next: instants[0] }) }, instants };
     }
 
     of(queue, state) {
@@ -280,6 +301,44 @@ function answer(state, request, response, url, body) {
         const message = [...world.messages.values()].find(({ number }) => number === Number(numbered[1]));
         if (message === undefined || !may(["take", "manage", "look"], message.queue)) throw new Problem(404, "message_not_found", `no message has the number ${numbered[1]}`);
         return json(world.show(message, { body: false }));
+    }
+    const needAll = (verbs) => {
+        if (!scopes.some((scope) => verbs.some((verb) => scope === `${verb}:*`))) throw new Problem(403, "forbidden", `the token is not good for this: it needs the scope ${verbs.map((verb) => `${verb}:*`).join(" or ")}`);
+    };
+    if (path === "/v1/sinks") { needAll(["manage", "look"]); return json({ sinks: [...world.sinks.values()] }); }
+    const sunk = /^\/v1\/sinks\/([^/]+)(?:\/(test|pause|resume))?$/.exec(path);
+    if (sunk !== null) {
+        needAll(sunk[2] === undefined ? ["manage", "look"] : ["manage"]);
+        const sink = world.sinks.get(decodeURIComponent(sunk[1]));
+        if (sink === undefined) throw new Problem(404, "unknown_sink", `this server runs no sink '${decodeURIComponent(sunk[1])}'; look at /v1/sinks`);
+        if (sunk[2] === "test") return json(sink.name === "shop" ? { reached: true } : sink.name === "mail" ? {} : { reached: false, error: "refused: 10.2.0.14:8443 \u202e<b>" });
+        if (sunk[2] === "pause") Object.assign(sink, { state: "paused", reason: "an operator has requested it" });
+        if (sunk[2] === "resume") Object.assign(sink, { state: "running", reason: undefined });
+        return json(sink);
+    }
+    if (path === "/v1/schedules") {
+        needAll(["manage", "look"]);
+        const all = [...world.schedules.keys()].sort().map((name) => world.schedule(name, now).shown);
+        return json({ schedules: all, unread: [{ code: "invalid_schedule", title: "", status: 400, detail: "schedule 'later' was written by a later version", retryable: false }] });
+    }
+    const planned = /^\/v1\/schedules\/([^/]+)(?:\/(next|run|pause|resume))?$/.exec(path);
+    if (planned !== null) {
+        const reads = request.method === "GET";
+        needAll(reads ? ["manage", "look"] : ["manage"]);
+        const name = decodeURIComponent(planned[1]);
+        const { shown, instants } = world.schedule(name, now);
+        if (planned[2] === "next") return json({ instants });
+        if (planned[2] === "run") {
+            need(["put"], shown.queue);
+            const key = shown.overlap === "allow" ? undefined : name;
+            const standing = key === undefined ? undefined : [...world.messages.values()].find((message) => message.queue === shown.queue && message.key === key);
+            if (standing !== undefined) throw new Problem(409, "key_taken", `the key is taken by message ${standing.id}`, { id: standing.id });
+            const message = world.add(shown.queue, { due: now, state: "ready", key });
+            return json({ id: message.id, number: message.number, due: instant(now), outcome: "created" }, 201);
+        }
+        if (request.method === "DELETE") { world.schedules.delete(name); return json({ removed: 1 }); }
+        if (planned[2] !== undefined) world.schedules.get(name).paused = planned[2] === "pause";
+        return json(world.schedule(name, now).shown);
     }
     const match = /^\/v1\/queues\/([^/]+)(?:\/(.*))?$/.exec(path);
     if (match === null) throw new Problem(404, "unknown_route", "there is nothing at this path");

@@ -114,11 +114,14 @@ model_check() {
 }
 
 part_page() {
-    local page=(npm --silent --prefix interop/page)
+    local page=(npm --silent --prefix interop/page) browser
+    build_all "page: build"
     stage "page: packages" "${page[@]}" ci --no-audit --no-fund
     stage "page: types" "${page[@]}" run types
     stage "page: what is pure" "${page[@]}" run unit
-    stage "page: in a browser" "${page[@]}" run browser
+    for browser in chromium firefox; do
+        stage "page: in $browser" env DWELL_BROWSER="$browser" DWELL_BIN="$(realpath "$target")/debug/dwell" "${page[@]}" run browser
+    done
     stage "page: screenshots" "${page[@]}" run look
 }
 

@@ -27,17 +27,20 @@ test("the document names the modules of the first view, and no others", () => {
 });
 
 test("routes survive their text, whatever the names", async () => {
-    const { parseRoute, toMessages, toMessage, withQuery } = await load("route.js");
+    const { parseRoute, toMessages, toMessage, toSchedule, toSink, withQuery } = await load("route.js");
     for (const name of ["orders", "a/b", "a;v=2?&#", "$@:()+", "%2F", "заказ 7", "<b>"]) {
         const route = parseRoute(toMessages(name, { state: "dead", from: "2026-11-26T22:00:00.000Z" }));
         assert.deepEqual([route.view, route.queue], ["messages", name]);
         assert.deepEqual(route.query, { state: "dead", from: "2026-11-26T22:00:00.000Z" });
         assert.deepEqual(parseRoute(toMessage(name, "id")).id, "id");
         assert.equal(parseRoute(withQuery(route, { state: undefined, cursor: "x" })).query.cursor, "x");
+        const sink = parseRoute(toSink(name));
+        assert.deepEqual([sink.view, sink.name, withQuery(sink, {})], ["sink", name, toSink(name)]);
+        assert.deepEqual([parseRoute(toSchedule(name)).view, parseRoute(toSchedule(name)).name], ["schedule", name]);
     }
     assert.equal(parseRoute("").view, "overview");
     assert.equal(parseRoute("#/").view, "overview");
-    for (const bad of ["#/nothing", "#/queues/a/b", "#/queues/%ff", "#/queues/a?state=%e0%a4", "#/?state=dead", "#/queues/a/messages?state=a&state=b", "#/queues/a/messages/b/c"]) {
+    for (const bad of ["#/nothing", "#/queues/a/b", "#/queues/%ff", "#/queues/a?state=%e0%a4", "#/?state=dead", "#/queues/a/messages?state=a&state=b", "#/queues/a/messages/b/c", "#/sinks/a/b", "#/schedules?state=dead", "#/sinks/%ff"]) {
         assert.equal(parseRoute(bad).view, "unknown", bad);
     }
 });
@@ -164,6 +167,45 @@ test("scopes allow what the server allows", async () => {
     assert.ok(may(me, ["metrics"], "anything") && mayOverview(me) && !mayOverview({ scopes: ["look:a*", "manage:b"] }));
     assert.ok(mayEverywhere({ scopes: ["manage:*"] }, ["manage"]) && !mayEverywhere({ scopes: ["manage:a*"] }, ["manage"]));
     assert.ok(!may({ scopes: [] }, ["look"], "a"));
+    const { mayLook, mayLookAll, mayManage, mayManageAll, mayMove, mayPut } = await load("may.js");
+    const all = { scopes: ["put:*", "take:*", "manage:*", "look:*", "metrics"] };
+    for (const [queue, changes] of [["dwell", true], ["dwell:schedules", false]]) {
+        assert.deepEqual([mayLook, mayMove, mayManage, mayPut].map((may) => may(all, queue)), [true, changes, changes, changes], queue);
+    }
+    for (const [scope, looks, manages] of [["look:*", true, false], ["manage:*", true, true], ["metrics", false, false], ["look:a*", false, false], ["put:*", false, false]]) {
+        assert.deepEqual([mayLookAll({ scopes: [scope] }), mayManageAll({ scopes: [scope] })], [looks, manages], scope);
+    }
+});
+
+test("an action on a sink or a schedule is the same request, whoever sends it", async () => {
+    const { deleteScheduleDialog, pauseSinkDialog, runScheduleDialog, testSinkDialog } = await load("delivery.js");
+    const { curlText } = await load("command.js");
+    const name = "a;b/$(c)";
+    const made = (/** @type {any} */ dialog) => dialog.make({});
+    const { command, dwell } = made(pauseSinkDialog({ name }));
+    assert.equal(curlText(command, "http://h/", false), "curl -X POST http://h/v1/sinks/a%3Bb%2F%24%28c%29/pause");
+    assert.equal(dwell, "dwell sinks pause 'a;b/$(c)'");
+    assert.deepEqual(made(deleteScheduleDialog({ name: "report" })), { command: { method: "DELETE", path: "v1/schedules/report" }, dwell: "dwell schedules delete report" });
+    assert.equal(made(runScheduleDialog({ name: "report", queue: "q", overlap: "skip" })).command.path, "v1/schedules/report/run");
+    assert.match(runScheduleDialog({ name: "report", queue: "q", overlap: "skip" }).says, /refused/);
+    const { done } = testSinkDialog({ name });
+    assert.equal(done({ reached: true }), "The destination is reached.");
+    assert.match(JSON.stringify(done({ reached: false, error: "refused" })), /not reached.*refused/);
+    assert.match(done({}), /none to connect to/);
+});
+
+test("the breaker of a sink is the worst of its queues", async () => {
+    const { worst } = await load("view-sinks.js");
+    const of = (/** @type {string[]} */ ...breakers) => worst(breakers.map((breaker) => ({ breaker })));
+    assert.deepEqual([of(), of("closed"), of("closed", "half_open"), of("half_open", "open", "closed")], ["closed", "closed", "half_open", "open"]);
+});
+
+test("the lateness of the last minute is the highest, where something was taken", async () => {
+    const { lastMost } = await load("series.js");
+    const series = { step: "10s" };
+    assert.equal(lastMost(series, [900, 1, null, 3, 2, null, 1, null]), 3);
+    assert.equal(lastMost(series, [9, null, null, null, null, null, null, null]), undefined);
+    assert.equal(lastMost(undefined, [1]), undefined);
 });
 
 test("commands are what a shell sends", async () => {

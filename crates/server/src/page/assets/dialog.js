@@ -5,6 +5,7 @@
 
 /** @import { Command } from "./command.js" */
 /** @import { Context } from "./context.js" */
+/** @import { Most } from "./node.js" */
 /** @import { Sweep } from "./sweep.js" */
 /** @import { ProblemDocument } from "./types.js" */
 import { curlText } from "./command.js";
@@ -30,7 +31,7 @@ import { countText } from "./text.js";
 /**
  * @typedef {object} Dialog
  * @property {string} title
- * @property {string} queue
+ * @property {string} queue or the name of a sink or a schedule
  * @property {string[]} ids the messages that it is about, none for the queue itself
  * @property {string} says what will have happened
  * @property {string} verb
@@ -39,7 +40,7 @@ import { countText } from "./text.js";
  * @property {Field[]} fields
  * @property {(values: Values) => { command: Command, dwell: string } | string} make or what is missing
  * @property {"revive" | "discard"} [sweep]
- * @property {(answer: any) => string} [done]
+ * @property {(answer: any) => Most} [done]
  */
 
 /**

@@ -12,7 +12,7 @@ import { api, serverNow, token } from "./api.js";
 import { queuePath, segment } from "./command.js";
 import { Dialogs, dialogView, helpView } from "./dialog.js";
 import { listenToKeys } from "./keys.js";
-import { mayOverview } from "./may.js";
+import { mayLookAll, mayOverview } from "./may.js";
 import { h } from "./node.js";
 import { codeLink, foreign, nothing, refusal } from "./parts.js";
 import { patch } from "./patch.js";
@@ -45,6 +45,10 @@ const COMING = {
     message: async () => (await import("./view-message.js")).message,
     put: async () => (await import("./view-put.js")).put,
     search: async () => (await import("./view-search.js")).search,
+    sinks: async () => (await import("./view-sinks.js")).sinks,
+    sink: async () => (await import("./view-sink.js")).sink,
+    schedules: async () => (await import("./view-schedules.js")).schedules,
+    schedule: async () => (await import("./view-schedule.js")).schedule,
 };
 
 /**
@@ -235,7 +239,7 @@ function refresh() {
 /** @param {Route} next */
 function turnTo(next) {
     const before = state.route;
-    const isSame = before.view === next.view && before.queue === next.queue && before.id === next.id;
+    const isSame = before.view === next.view && before.queue === next.queue && before.id === next.id && before.name === next.name;
     state.route = next;
     if (!isSame) {
         Object.assign(state, { shown: next, data: undefined, rows: undefined, typed: {}, answeredAt: undefined, failed: undefined });
@@ -415,6 +419,7 @@ function frame() {
             if (first instanceof HTMLElement) first.focus();
         } }, "skip to the page"),
         h("a", { class: "brand", href: "#/", title: "overview" }, "dwell"),
+        h("nav", { class: "views", "aria-label": "views" }, viewLinks()),
         h("nav", { class: "crumbs", "aria-label": "where" }, crumbs()),
         h("form", { class: "search", role: "search", onsubmit: (event) => {
             event.preventDefault();
@@ -436,11 +441,19 @@ function frame() {
     ]);
 }
 
+/** Links to lists, as far as the token reads them. */
+function viewLinks() {
+    const { me, route, wantsToken } = state;
+    if (me === undefined || wantsToken !== undefined) return [];
+    const all = ["queues", ...(mayLookAll(me) ? ["sinks", "schedules"] : [])];
+    return all.map((name) => h("a", { href: fragment([name]), key: name, "aria-current": route.view === name ? "page" : null }, name));
+}
+
 function crumbs() {
-    const { view, queue, id, query } = state.route;
+    const { view, queue, id, name, query } = state.route;
     const here = (/** @type {any} */ text) => h("span", { "aria-current": "page" }, text);
-    if (view === "queues") return [here("queues")];
     if (view === "search") return [here("search")];
+    if (name !== "") return [here(foreign(name))];
     if (queue === "") return [];
     if (view === "queue") return [here(foreign(queue))];
     const first = h("a", { href: toQueue(queue) }, foreign(queue));

@@ -32,17 +32,26 @@ export const mayEverywhere = (me, verbs) =>
 /** @param {Me} me @param {string} queue */
 export const mayLook = (me, queue) => may(me, ["take", "manage", "look"], queue);
 
-/** @param {Me} me @param {string} queue */
-export const mayMove = (me, queue) => may(me, ["put", "manage"], queue);
+/** Whether a queue is dwell's own: such a queue can only be read, whatever the token. @param {string} queue */
+export const isReserved = (queue) => queue.startsWith("dwell:");
 
 /** @param {Me} me @param {string} queue */
-export const mayManage = (me, queue) => may(me, ["manage"], queue);
+export const mayMove = (me, queue) => may(me, ["put", "manage"], queue) && !isReserved(queue);
 
 /** @param {Me} me @param {string} queue */
-export const mayPut = (me, queue) => may(me, ["put"], queue);
+export const mayManage = (me, queue) => may(me, ["manage"], queue) && !isReserved(queue);
+
+/** @param {Me} me @param {string} queue */
+export const mayPut = (me, queue) => may(me, ["put"], queue) && !isReserved(queue);
 
 /** @param {Me} me @param {string} queue */
 export const mayForecast = (me, queue) => may(me, ["take", "manage", "look", "metrics"], queue);
+
+/** Whether sinks and schedules may be seen, which are of no queue. @param {Me} me */
+export const mayLookAll = (me) => mayEverywhere(me, ["manage", "look"]);
+
+/** @param {Me} me */
+export const mayManageAll = (me) => mayEverywhere(me, ["manage"]);
 
 /** @param {Me} me */
 export const mayOverview = (me) => mayEverywhere(me, ["metrics", "manage", "look"]);

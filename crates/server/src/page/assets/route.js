@@ -7,9 +7,10 @@
 
 /**
  * @typedef {object} Route
- * @property {"overview" | "queues" | "queue" | "messages" | "message" | "put" | "search" | "unknown"} view
+ * @property {"overview" | "queues" | "queue" | "messages" | "message" | "put" | "search" | "sinks" | "sink" | "schedules" | "schedule" | "unknown"} view
  * @property {string} queue
  * @property {string} id
+ * @property {string} name of a sink or a schedule
  * @property {Record<string, string>} query
  * @property {string} text
  */
@@ -23,6 +24,10 @@ const ROUTES = [
     { view: "messages", path: ["queues", ":queue", "messages"], query: ["state", "from", "cursor"] },
     { view: "message", path: ["queues", ":queue", "messages", ":id"], query: ["body"] },
     { view: "put", path: ["queues", ":queue", "put"], query: [] },
+    { view: "sinks", path: ["sinks"], query: [] },
+    { view: "sink", path: ["sinks", ":name"], query: [] },
+    { view: "schedules", path: ["schedules"], query: [] },
+    { view: "schedule", path: ["schedules", ":name"], query: [] },
 ];
 
 /**
@@ -33,7 +38,7 @@ const ROUTES = [
 export function parseRoute(fragment) {
     const text = fragment.replace(/^#/, "");
     /** @type {Route} */
-    const unknown = { view: "unknown", queue: "", id: "", query: {}, text };
+    const unknown = { view: "unknown", queue: "", id: "", name: "", query: {}, text };
     const mark = text.indexOf("?");
     const path = mark < 0 ? text : text.slice(0, mark);
     const parts = path.split("/").filter((part) => part !== "");
@@ -45,7 +50,7 @@ export function parseRoute(fragment) {
         if (!route.path.every((part, at) => part.startsWith(":") || part === parts[at])) continue;
         if (!Object.keys(query).every((name) => route.query.includes(name))) continue;
         const named = (/** @type {string} */ name) => names[route.path.indexOf(name)] ?? "";
-        return { view: route.view, queue: named(":queue"), id: named(":id"), query, text };
+        return { view: route.view, queue: named(":queue"), id: named(":id"), name: named(":name"), query, text };
     }
     return unknown;
 }
@@ -102,14 +107,22 @@ export const toMessage = (queue, id) => fragment(["queues", queue, "messages", i
 /** @param {string} queue */
 export const toPut = (queue) => fragment(["queues", queue, "put"]);
 
+/** @param {string} sink */
+export const toSink = (sink) => fragment(["sinks", sink]);
+
+/** @param {string} schedule */
+export const toSchedule = (schedule) => fragment(["schedules", schedule]);
+
 /**
  * The same route with some of its query changed.
  * @param {Route} route
  * @param {Record<string, string | undefined>} changes
  */
 export function withQuery(route, changes) {
-    const { view, queue, id, query } = route;
+    const { view, queue, id, name, query } = route;
     const row = ROUTES.find((row) => row.view === view);
-    const path = (row?.path ?? []).map((part) => (part === ":queue" ? queue : part === ":id" ? id : part));
+    /** @type {Record<string, string>} */
+    const names = { ":queue": queue, ":id": id, ":name": name };
+    const path = (row?.path ?? []).map((part) => names[part] ?? part);
     return fragment(path, { ...query, ...changes });
 }

@@ -73,6 +73,18 @@ export function lastRate(series, counts) {
 }
 
 /**
+ * The highest value of the last minute, the current slot included; nothing where there is none.
+ * @param {Series | undefined} series
+ * @param {(number | null)[]} values
+ */
+export function lastMost(series, values) {
+    if (series === undefined) return undefined;
+    const slots = Math.max(1, Math.round(60_000 / (parseDuration(series.step) ?? 10_000)));
+    const there = values.slice(-slots - 1).filter((value) => value !== null);
+    return there.length === 0 ? undefined : Math.max(...there);
+}
+
+/**
  * The top of an axis: a round number, at least 1.
  * @param {number} most
  */

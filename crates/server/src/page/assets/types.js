@@ -146,6 +146,57 @@
  */
 
 /**
+ * A queue of a sink.
+ * @typedef {object} SinkQueue
+ * @property {string} queue
+ * @property {"closed" | "half_open" | "open"} breaker
+ * @property {number} in_flight
+ * @property {number} taken
+ * @property {number} acked
+ * @property {number} retried
+ * @property {number} released
+ * @property {number} buried
+ * @property {number} lost
+ */
+
+/**
+ * @typedef {object} Sink
+ * @property {string} name
+ * @property {string} kind
+ * @property {string} destination
+ * @property {"running" | "paused" | "ended"} state
+ * @property {string} [reason]
+ * @property {number} delivered
+ * @property {number} uncertain
+ * @property {Record<string, number>} failed
+ * @property {SinkQueue[]} queues
+ */
+
+/**
+ * @typedef {object} Schedule
+ * @property {string} name
+ * @property {string} queue
+ * @property {string} [cron]
+ * @property {string} [dialect]
+ * @property {string} [zone]
+ * @property {string} [every]
+ * @property {string} [body]
+ * @property {string} [body_base64]
+ * @property {Record<string, string>} [headers]
+ * @property {"one" | "skip" | "all"} missed
+ * @property {"skip" | "allow" | "replace"} overlap
+ * @property {string} jitter
+ * @property {boolean} paused
+ * @property {string} [next]
+ */
+
+/**
+ * @typedef {object} Schedules
+ * @property {Schedule[]} schedules
+ * @property {ProblemDocument[]} [unread]
+ */
+
+/**
  * @typedef {object} ProblemDocument
  * @property {string} code
  * @property {string} title

@@ -10,7 +10,7 @@ import { h } from "./node.js";
 import { instant, nothing, panel, pauseChip, queueLink, refusal, stat, tabs } from "./parts.js";
 import { part } from "./refused.js";
 import { fragment, withQuery } from "./route.js";
-import { SPANS, dueLater, forecastBars, lastRate, spanOf } from "./series.js";
+import { SPANS, dueLater, forecastBars, lastMost, lastRate, spanOf } from "./series.js";
 import { countText, rateText, shortCount } from "./text.js";
 import { durationText } from "./time.js";
 
@@ -74,7 +74,7 @@ function totals(context, overview) {
         const perSecond = of === undefined ? undefined : lastRate(last, of);
         return perSecond === undefined ? "–" : rateText(perSecond);
     };
-    const late = (last?.lateness_p99_ms ?? []).slice(-7).reduce((most, ms) => Math.max(most ?? -1, ms ?? -1), -1) ?? -1;
+    const late = lastMost(last, last?.lateness_p99_ms ?? []);
     const count = (/** @type {number | undefined} */ of) => (of === undefined ? "–" : countText(of));
     return h("div", { class: "stats", key: "totals" }, [
         stat("scheduled", count(counts?.scheduled)),
@@ -88,7 +88,7 @@ function totals(context, overview) {
         stat("acks", [rate(last?.acks), h("small", null, "/s")], { style: "rate" }),
         stat("retries", [rate(last?.retries), h("small", null, "/s")], { style: "rate" }),
         stat("deaths", [rate(last?.deaths), h("small", null, "/s")], { style: "rate" }),
-        stat("lateness p99", late < 0 ? "–" : durationText(late), { style: "rate", title: "the most of the last minute" }),
+        stat("lateness p99", late === undefined ? "–" : durationText(late), { style: "rate", title: "the most of the last minute" }),
     ]);
 }
 

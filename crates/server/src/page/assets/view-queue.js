@@ -47,6 +47,7 @@ export const queue = {
         const value = found?.ok === true ? found.value : undefined;
         const settings = value?.settings ?? {};
         const isThere = value !== undefined;
+        const isUnknown = found?.ok === false && found.problem.code === "unknown_queue";
         const isPaused = isThere && settings.pause !== "running";
         const manages = mayManage(me, route.queue);
         const looks = mayLook(me, route.queue);
@@ -66,9 +67,9 @@ export const queue = {
                 ? nothing("The token reads forecast and rates of this queue, and no counts or messages.")
                 : found.ok
                     ? numbers(context, found.value, looks)
-                    : refusal(found.problem, found.problem.code === "unknown_queue" ? "It has no messages, no takes that wait and no settings of its own. A put makes it." : null),
-            fallsDue(context, forecast, looks),
-            counts === undefined ? (recent?.ok === false ? panel("Lately", refusal(recent.problem)) : null) : lately(context, counts),
+                    : refusal(found.problem, isUnknown ? "It has no messages, no takes that wait and no settings of its own. A put makes it." : null),
+            isUnknown ? null : fallsDue(context, forecast, looks),
+            isUnknown ? null : counts === undefined ? (recent?.ok === false ? panel("Lately", refusal(recent.problem)) : null) : lately(context, counts),
             value === undefined ? null : settingsPanel(context, value),
         ];
     },

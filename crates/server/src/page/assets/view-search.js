@@ -18,7 +18,8 @@ import { fragment, toMessage } from "./route.js";
  */
 
 /** @typedef {{ what: string, found: Part<Message> }} Hit */
-/** @typedef {{ queues: Part<QueuePage> | undefined, hits: Hit[] }} Data */
+/** `places`: queues in which the text may be a key or an id, where none was named. */
+/** @typedef {{ queues: Part<QueuePage> | undefined, places: Part<QueuePage> | undefined, hits: Hit[] }} Data */
 
 /**
  * @param {string} text
@@ -54,22 +55,24 @@ export const search = {
         if (key !== undefined) asked.push(["key", `${path}/keys/${segment(key)}`, "&dead=true"]);
         if (number !== undefined) asked.push(["number", `v1/numbers/${number}`]);
         if (receipt !== undefined) asked.push(["receipt", `v1/receipts/${receipt}`]);
-        const [queues, ...hits] = await Promise.all([
+        const [queues, places, ...hits] = await Promise.all([
             prefix === undefined ? undefined : part(api.get(`v1/queues?max=20&prefix=${segment(prefix)}`)),
+            query.queue === undefined && (query.q ?? "").trim() !== "" ? part(api.get("v1/queues?max=100")) : undefined,
             ...asked.map(async ([what, path, more = ""]) => ({ what, found: await part(api.get(`${path}?body=false${more}`)) })),
         ]);
-        return { queues, hits };
+        return { queues, places, hits };
     },
 
-    show(context, { queues, hits }) {
+    show(context, { queues, places, hits }) {
         const { q = "", queue } = context.route.query;
         const found = hits.filter(({ found }) => found.ok || !isAbsent(found.problem.code));
         const names = queues?.ok === true ? queues.value.queues : [];
+        const known = places?.ok === true ? places.value : { queues: [] };
         const absent = hits.filter(({ found }) => !found.ok && isAbsent(found.problem.code)).map(({ what }) => what);
         return [
             h("header", { class: "title", key: "title" }, [
                 h("h1", null, "Search for ", foreign(q)),
-                queue === undefined ? h("p", { class: "note" }, "Ids and keys belong to a queue: search for them from its page.") : h("p", { class: "note" }, "keys and ids in ", queueLink(queue)),
+                queue === undefined ? null : h("p", { class: "note" }, "keys and ids in ", queueLink(queue)),
             ]),
             found.length === 0 ? null : panel("Messages", h("table", { class: "list" }, h("tbody", null, found.map(hit(context)))), null, "hits"),
             names.length === 0 ? null : panel("Queues that begin so", [
@@ -78,10 +81,15 @@ export const search = {
             ], null, "names"),
             queues?.ok === false ? refusal(queues.problem) : null,
             found.length + names.length > 0 ? null : nothing([
-                "Nothing is found. ",
+                queue === undefined ? "No queue begins so. " : "Nothing is found. ",
                 absent.length === 0 ? null : `No message has it as ${absent.join(", ")}. `,
-                "Messages that are acked, cancelled or discarded are gone.",
+                absent.length === 0 ? null : "Messages that are acked, cancelled or discarded are gone.",
             ]),
+            known.queues.length === 0 ? null : panel("As a key or an id in", [
+                h("ul", { class: "names" }, known.queues.map(({ queue }) =>
+                    h("li", { key: queue, "data-row": queue, tabindex: -1 }, h("a", { class: "name", href: fragment(["search"], { q, queue }) }, foreign(queue))))),
+                known.next === undefined ? null : h("p", { class: "note" }, "The first 100 queues by name; the page of any other searches in it, too."),
+            ], null, "places"),
         ];
     },
 };
