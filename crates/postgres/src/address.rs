@@ -20,6 +20,8 @@ use crate::OpenError;
 /// - `schema`: the schema of the tables and functions, `dwell` by default
 /// - `connections`: the size of the connection pool, 1 to 256, 8 by default
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
+/// - `lock_ms`: how long a call waits for a key or message that an open transaction holds, in ms, before that item is `busy`;
+///   1,000 by default. It is to be shorter than `timeout_ms`
 /// - `client`: the name of this process, for leases that are bound to it; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 /// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
@@ -38,6 +40,8 @@ pub struct Address {
     pub(crate) schema: String,
     pub(crate) connections: usize,
     pub(crate) timeout: Duration,
+    /// How long a call waits for what an open transaction holds, in ms; `None` for a second.
+    pub(crate) lock_ms: Option<u64>,
     pub(crate) client: Option<String>,
     pub(crate) allows_unsynced: bool,
     /// With what connections are encrypted; `None` for plaintext.
@@ -61,6 +65,51 @@ impl Address {
     /// The same address with this `client` name.
     pub fn with_client(self, client: &str) -> Address {
         Address { client: Some(client.to_owned()), ..self }
+    }
+
+    /// The same configuration for each of its hosts alone, in their order.
+    pub(crate) fn by_host(&self) -> Vec<Config> {
+        let all = &self.config;
+        let (hosts, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+        let one = |index: usize| {
+            let mut config = Config::new();
+            match hosts.get(index) {
+                Some(Host::Tcp(host)) => {
+                    config.host(host);
+                }
+                #[cfg(unix)]
+                Some(Host::Unix(folder)) => {
+                    config.host_path(folder);
+                }
+                None => {}
+            }
+            macro_rules! take_over {
+                ($($value:expr => $set:ident;)*) => { $(if let Some(value) = $value { config.$set(value.to_owned()); })* };
+            }
+            take_over! {
+                addresses.get(index) => hostaddr;
+                ports.get(index).or(ports.first()) => port;
+                all.get_user() => user;
+                all.get_password() => password;
+                all.get_dbname() => dbname;
+                all.get_options() => options;
+                all.get_application_name() => application_name;
+                all.get_connect_timeout() => connect_timeout;
+                all.get_tcp_user_timeout() => tcp_user_timeout;
+                all.get_keepalives_interval() => keepalives_interval;
+                all.get_keepalives_retries() => keepalives_retries;
+            }
+            config
+                .keepalives(all.get_keepalives())
+                .keepalives_idle(all.get_keepalives_idle())
+                .ssl_mode(all.get_ssl_mode())
+                .ssl_negotiation(all.get_ssl_negotiation())
+                .channel_binding(all.get_channel_binding())
+                .target_session_attrs(all.get_target_session_attrs())
+                .load_balance_hosts(all.get_load_balance_hosts());
+            config
+        };
+        (0..hosts.len().max(addresses.len())).map(one).collect()
     }
 
     /// The schema, quoted for SQL.
@@ -95,6 +144,7 @@ fn parse(text: &str) -> Result<Address, String> {
         schema: "dwell".to_owned(),
         connections: 8,
         timeout: Duration::from_secs(10),
+        lock_ms: None,
         client: None,
         allows_unsynced: false,
         tls: None,
@@ -119,6 +169,10 @@ fn parse(text: &str) -> Result<Address, String> {
             "timeout_ms" => {
                 let ms = decoded.parse().ok().filter(|ms| (1..=3_600_000).contains(ms));
                 address.timeout = Duration::from_millis(ms.ok_or_else(|| value_is("1 to 3600000"))?);
+            }
+            "lock_ms" => {
+                let ms = decoded.parse().ok().filter(|ms| (1..=600_000).contains(ms));
+                address.lock_ms = Some(ms.ok_or_else(|| value_is("1 to 600000"))?);
             }
             "client" => {
                 let is_name = (1..=200).contains(&decoded.len()) && !decoded.contains('\0');
@@ -180,9 +234,6 @@ fn parse(text: &str) -> Result<Address, String> {
     if address.config.get_application_name().is_none() {
         address.config.application_name("dwell");
     }
-    if address.config.get_connect_timeout().is_none() {
-        address.config.connect_timeout(address.timeout);
-    }
     if address.config.get_hosts().len() > 1 && !theirs.contains("target_session_attrs=") {
         address.config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
     }
@@ -229,6 +280,22 @@ mod tests {
         assert!(!address.allows_unsynced);
         assert_eq!(address.config.get_application_name(), Some("dwell"));
         assert!(address.tls.is_none() && address.config.get_ssl_mode() == SslMode::Disable);
+    }
+
+    #[test]
+    fn each_host_has_all_options() {
+        let options = "schema=s&connect_timeout=3&tcp_user_timeout=4&keepalives_idle=5&keepalives_interval=6&keepalives_retries=7\
+            &options=-cgeqo%3Doff&application_name=app&sslmode=require&channel_binding=require&sslnegotiation=direct\
+            &target_session_attrs=read-write&load_balance_hosts=random";
+        let url = |hosts: &str| format!("postgres://u:p@{hosts}/shop?{options}");
+        let config = |hosts: &str| url(hosts).parse::<Address>().unwrap().config;
+        let all: Address = url("a:1,b:2,c:3").parse().unwrap();
+        assert_eq!(all.by_host(), [config("a:1"), config("b:2"), config("c:3")]);
+        let all: Address = format!("{}&hostaddr=127.0.0.1,127.0.0.2", url("a,b")).parse().unwrap();
+        let one = |host: &str, address: &str| {
+            format!("{}&hostaddr={address}", url(host)).parse::<Address>().unwrap().config
+        };
+        assert_eq!(all.by_host(), [one("a", "127.0.0.1"), one("b", "127.0.0.2")]);
     }
 
     #[test]
@@ -281,6 +348,7 @@ mod tests {
             ("postgres://h/?connections=0", "connections"),
             ("postgres://h/?schema=", "schema"),
             ("postgres://h/?timeout_ms=x", "timeout_ms"),
+            ("postgres://h/?lock_ms=0", "lock_ms"),
             ("postgres://h/?unsynced=yes", "unsynced"),
             ("postgres://u:s3cret@h:port/", "host, port"),
             ("postgres://u:s3cret@h/?nonsense=s3cret", "option"),

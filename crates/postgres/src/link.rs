@@ -5,14 +5,17 @@
 //! server belongs to the call under way.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Address;
@@ -48,14 +51,46 @@ pub(crate) struct Link {
     schema: String,
     permits: Semaphore,
     idle: Mutex<Vec<Connected>>,
+    /// Each host by itself, and which one the last connection led to.
+    hosts: Vec<Config>,
+    last_host: AtomicUsize,
     /// The number of lost connections. What was learnt from the server
     /// before a loss may not hold for the server that answers next.
     lost: AtomicU64,
 }
 
-struct Connected {
+/// A connection.
+pub(crate) struct Connected {
     client: Client,
     warned: Arc<AtomicBool>,
+    /// The task that reads and writes the connection.
+    task: AbortHandle,
+}
+
+impl Connected {
+    pub(crate) fn get(&self) -> &Client {
+        &self.client
+    }
+
+    /// Closes the connection at once, also while it waits for an answer.
+    pub(crate) fn abort(self) {
+        self.task.abort();
+    }
+}
+
+/// A connection outside the pool, for calls that must not wait for others.
+#[derive(Default)]
+pub(crate) struct Own(Option<Connected>);
+
+/// How far a call has come, for when its time is over.
+#[derive(Default)]
+struct Way {
+    /// It has one of the pool's places for a connection.
+    has_permit: bool,
+    /// A statement was sent: how to cancel it, and its connection's task.
+    sent: Option<(CancelToken, AbortHandle)>,
+    /// Why the outcome of an earlier attempt is unknown.
+    doubt: Option<String>,
 }
 
 impl Link {
@@ -65,6 +100,8 @@ impl Link {
             schema: address.quoted_schema(),
             permits: Semaphore::new(address.connections),
             idle: Mutex::new(Vec::new()),
+            hosts: address.by_host(),
+            last_host: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             address,
         }
@@ -72,6 +109,11 @@ impl Link {
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Notes that another server answers, though no connection was lost.
+    pub(crate) fn has_moved(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The number of connections lost so far.
@@ -85,82 +127,102 @@ impl Link {
     }
 
     /// Calls a function of the schema. `call` is its name with placeholders for the
-    /// arguments, as in `get_1($1, $2)`. The last column of each row has the notes of the
-    /// call (`noted_1`); a call without rows returns one row with the notes alone.
+    /// arguments, as in `get_1($1, $2)`. The last columns of each row have the notes of the call (`noted_1`), and
+    /// whether it is to be repeated (`is_behind`); a call without rows returns one row with these alone.
     ///
-    /// It is retried after a deadlock; if `is_harmless`, also once after a lost connection.
+    /// It is retried after a deadlock; if `is_harmless`, also once after a lost connection. The timeout of the address bounds
+    /// all of it.
     pub(crate) async fn call(
         &self,
         call: &str,
         arguments: &[Argument<'_>],
         is_harmless: bool,
     ) -> Result<Vec<Row>, Failure> {
-        let schema = &self.schema;
-        let sql = format!(
-            "SELECT f.*, {schema}.noted_1() AS noted FROM (VALUES (1)) one LEFT JOIN {schema}.{call} f ON true"
-        );
-        let mut repeats = 0;
-        loop {
-            let failure = match self.once(&sql, arguments).await {
-                Ok(rows) => return Ok(rows),
-                Err(failure) => failure,
+        let (sql, limit) = (self.sql(call), self.address.timeout);
+        let mut way = Way::default();
+        let answered = timeout(limit, self.attempts(&mut way, &sql, arguments, is_harmless)).await;
+        let failure = match answered {
+            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Err(failure)) => failure,
+            Err(_) => self.overdue(&mut way, limit),
+        };
+        Err(match (failure, way.doubt) {
+            // Nothing was done by the last attempt, but perhaps by the first.
+            (Failure::NotSent { .. } | Failure::Fault { .. }, Some(reason)) => Failure::Unknown { reason },
+            (failure, _) => failure,
+        })
+    }
+
+    /// As [`call`](Link::call), once, on a connection outside the pool, which is opened if there is none.
+    pub(crate) async fn call_on(
+        &self,
+        own: &mut Own,
+        call: &str,
+        arguments: &[Argument<'_>],
+        limit: Duration,
+    ) -> Result<Vec<Row>, Failure> {
+        let sql = self.sql(call);
+        let mut way = Way { has_permit: true, ..Way::default() };
+        let answered = timeout(limit, async {
+            let connected = match own.0.take().filter(|connected| !connected.client.is_closed()) {
+                Some(connected) => connected,
+                None => self.connect(limit).await?,
             };
-            let again = match &failure {
-                Failure::Fault { fault: Fault::Repeat, .. } => true,
-                Failure::Unknown { .. } => is_harmless && repeats == 0,
-                _ => false,
-            };
-            if !again || repeats == REPEATS {
-                return Err(failure);
+            let (answered, is_over) = self.ask(&mut way, &connected, &sql, arguments).await;
+            if !is_over {
+                own.0 = Some(connected);
             }
-            repeats += 1;
-            // The delay grows, so that the same statements do not collide again.
-            tokio::time::sleep(Duration::from_millis(u64::from(repeats * repeats))).await;
+            answered
+        });
+        match answered.await {
+            Ok(answered) => answered,
+            Err(_) => Err(self.overdue(&mut way, limit)),
         }
     }
 
-    async fn once(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Failure> {
-        let limit = self.address.timeout;
-        let Ok(permit) = timeout(limit, self.permits.acquire()).await else {
-            let connections = self.address.connections;
-            let reason = format!("all {connections} connections were busy for {} ms", limit.as_millis());
-            return Err(Failure::NotSent { fault: Fault::Overloaded, reason });
-        };
-        let _permit = permit.map_err(|_| Failure::NotSent {
+    fn sql(&self, call: &str) -> String {
+        let schema = &self.schema;
+        format!(
+            "SELECT f.*, {schema}.noted_1() AS noted, current_setting('dwell.again', true) AS again \
+            FROM (VALUES (1)) one LEFT JOIN {schema}.{call} f ON true"
+        )
+    }
+
+    async fn attempts(
+        &self,
+        way: &mut Way,
+        sql: &str,
+        arguments: &[Argument<'_>],
+        is_harmless: bool,
+    ) -> Result<Vec<Row>, Failure> {
+        for repeats in 1_u32.. {
+            let failure = match self.once(way, sql, arguments).await {
+                Ok(rows) => return Ok(rows),
+                Err(failure) => failure,
+            };
+            match failure {
+                Failure::Fault { fault: Fault::Repeat, .. } if repeats <= REPEATS => {}
+                Failure::Unknown { reason } if is_harmless && way.doubt.is_none() => way.doubt = Some(reason),
+                failure => return Err(failure),
+            }
+            // The delay grows, so that the same statements do not collide again.
+            tokio::time::sleep(Duration::from_millis(u64::from(repeats * repeats))).await;
+        }
+        Err(Failure::Unknown { reason: "no answer".to_owned() })
+    }
+
+    async fn once(&self, way: &mut Way, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Failure> {
+        way.has_permit = false;
+        let _permit = self.permits.acquire().await.map_err(|_| Failure::NotSent {
             fault: Fault::Unavailable,
             reason: "the store is closed".to_owned(),
         })?;
+        way.has_permit = true;
         let connected = match self.pooled() {
             Some(connected) => connected,
-            None => self.connect().await?,
+            None => self.connect(self.address.timeout).await?,
         };
-        connected.warned.store(false, Ordering::Relaxed);
-        let cancel = connected.client.cancel_token();
-        let answered = timeout(limit, connected.client.query_typed(sql, arguments)).await;
-        let Ok(answered) = answered else {
-            // The statement may still be running: it is cancelled, and the connection is dropped.
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            let _ = timeout(limit, cancel.cancel_query(self.tls.clone())).await;
-            return Err(Failure::Unknown { reason: format!("no answer within {} ms", limit.as_millis()) });
-        };
-        let has_warned = connected.warned.load(Ordering::Relaxed);
-        let failure = match answered {
-            // A commit whose wait for a standby was cancelled succeeds with a warning.
-            Ok(_) if has_warned => Some(Failure::Unknown {
-                reason: "PostgreSQL warned about the commit; a standby may not have it".to_owned(),
-            }),
-            Ok(rows) => {
-                self.keep(connected);
-                return Ok(rows);
-            }
-            Err(error) => Some(match failure_of(&error) {
-                // PgBouncer has lost its server, perhaps after the commit.
-                Failure::Fault { reason, .. } if is_of_the_connection(&error) => Failure::Unknown { reason },
-                failure => failure,
-            }),
-        };
-        let is_over = connected.client.is_closed()
-            || matches!(&failure, Some(Failure::Fault { fault: Fault::ReadOnly | Fault::Unavailable, .. }));
+        let (answered, is_over) = self.ask(way, &connected, sql, arguments).await;
         match is_over {
             // If the server is ending or read only, the other idle connections lead to the same server.
             true => {
@@ -169,7 +231,63 @@ impl Link {
             }
             false => self.keep(connected),
         }
-        Err(failure.unwrap_or(Failure::Unknown { reason: "no answer".to_owned() }))
+        answered
+    }
+
+    /// Sends a statement. Returns the answer, and whether the connection is not to be used again.
+    async fn ask(
+        &self,
+        way: &mut Way,
+        connected: &Connected,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> (Result<Vec<Row>, Failure>, bool) {
+        connected.warned.store(false, Ordering::Relaxed);
+        way.sent = Some((connected.client.cancel_token(), connected.task.clone()));
+        let answered = connected.client.query_typed(sql, arguments).await;
+        way.sent = None;
+        let has_warned = connected.warned.load(Ordering::Relaxed);
+        let failure = match answered {
+            // A commit whose wait for a standby was cancelled succeeds with a warning.
+            Ok(_) if has_warned => Failure::Unknown {
+                reason: "PostgreSQL warned about the commit; a standby may not have it".to_owned(),
+            },
+            Ok(rows) => return (Ok(rows), false),
+            Err(error) => match failure_of(&error) {
+                // PgBouncer has lost its server, perhaps after the commit.
+                Failure::Fault { reason, .. } if is_of_the_connection(&error) => Failure::Unknown { reason },
+                failure => failure,
+            },
+        };
+        let is_over = connected.client.is_closed()
+            || matches!(&failure, Failure::Fault { fault: Fault::ReadOnly | Fault::Unavailable, .. });
+        (Err(failure), is_over)
+    }
+
+    /// The failure of a call whose time is over. A statement that may still be running is cancelled, and its connection
+    /// ended, in the background.
+    fn overdue(&self, way: &mut Way, limit: Duration) -> Failure {
+        let ms = limit.as_millis();
+        let Some((cancel, task)) = way.sent.take() else {
+            return match way.has_permit {
+                true => Failure::NotSent {
+                    fault: Fault::Unavailable,
+                    reason: format!("no connection within {ms} ms"),
+                },
+                false => Failure::NotSent {
+                    fault: Fault::Overloaded,
+                    reason: format!("all {} connections were busy for {ms} ms", self.address.connections),
+                },
+            };
+        };
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        let tls = self.tls.clone();
+        tokio::spawn(async move {
+            // PgBouncer knows whom to cancel only while the connection is there.
+            let _ = timeout(limit, cancel.cancel_query(tls)).await;
+            task.abort();
+        });
+        Failure::Unknown { reason: format!("no answer within {ms} ms") }
     }
 
     fn pooled(&self) -> Option<Connected> {
@@ -186,22 +304,52 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<Connected, Failure> {
-        let not_sent = |fault, reason| Failure::NotSent { fault, reason };
-        let connecting = timeout(self.address.timeout, self.address.config.connect(self.tls.clone())).await;
-        let connecting = connecting.map_err(|_| not_sent(Fault::Unavailable, "nobody answers".to_owned()))?;
+    /// Opens a connection, at first to the host that the last one led to. Each host gets an equal share
+    /// of the time, so that one that does not answer leaves some for the others.
+    async fn connect(&self, limit: Duration) -> Result<Connected, Failure> {
+        let hosts = self.hosts.len();
+        let first = match self.address.config.get_load_balance_hosts() {
+            LoadBalanceHosts::Random => usize::from(random_byte()) % hosts,
+            _ => self.last_host.load(Ordering::Relaxed),
+        };
+        // With several hosts one share is left for the statement.
+        let shares = if hosts == 1 { 1 } else { u32::try_from(hosts + 1).unwrap_or(u32::MAX) };
+        let share = limit / shares;
+        let mut failures = Vec::new();
+        for index in (first..hosts).chain(0..first) {
+            // A handshake is a large future, and rare.
+            match Box::pin(self.connect_to(&self.hosts[index], share)).await {
+                Ok(connected) => {
+                    self.last_host.store(index, Ordering::Relaxed);
+                    return Ok(connected);
+                }
+                Err((fault, reason)) => {
+                    failures.push((fault, format!("{}: {reason}", name_of(&self.hosts[index]))))
+                }
+            }
+        }
+        // The fault of the last one, with the reasons of all.
+        let reasons: Vec<_> = failures.iter().map(|(_, reason)| reason.as_str()).collect();
+        let reason = reasons.join("; ");
+        let fault = failures.last().map_or(Fault::Unavailable, |(fault, _)| *fault);
+        Err(Failure::NotSent { fault, reason })
+    }
+
+    async fn connect_to(&self, host: &Config, limit: Duration) -> Result<Connected, (Fault, String)> {
+        let connecting = timeout(limit, host.connect(self.tls.clone())).await;
+        let connecting = connecting.map_err(|_| {
+            (Fault::Unavailable, format!("it does not answer within {} ms", limit.as_millis()))
+        })?;
         let (client, mut connection) = connecting.map_err(|error| match failure_of(&error) {
             // No statement was sent yet.
-            Failure::Fault { fault: Fault::Unexpected, reason } => not_sent(Fault::Unavailable, reason),
-            Failure::Fault { fault, reason } => not_sent(fault, reason),
-            Failure::Unknown { reason } | Failure::NotSent { reason, .. } => {
-                not_sent(Fault::Unavailable, reason)
-            }
-            Failure::Refused { words, .. } => not_sent(Fault::Unavailable, words),
+            Failure::Fault { fault: Fault::Unexpected, reason } => (Fault::Unavailable, reason),
+            Failure::Fault { fault, reason } => (fault, reason),
+            Failure::Unknown { reason } | Failure::NotSent { reason, .. } => (Fault::Unavailable, reason),
+            Failure::Refused { words, .. } => (Fault::Unavailable, words),
         })?;
         let warned = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&warned);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 // Other warnings, such as one about a collation's version, say nothing of a commit.
                 if let AsyncMessage::Notice(notice) = message
@@ -211,12 +359,12 @@ impl Link {
                 }
             }
         });
-        Ok(Connected { client, warned })
+        Ok(Connected { client, warned, task: task.abort_handle() })
     }
 
     /// Opens a connection outside the pool, for the caller alone.
-    pub(crate) async fn client(&self) -> Result<Client, Failure> {
-        Ok(self.connect().await?.client)
+    pub(crate) async fn client(&self) -> Result<Connected, Failure> {
+        self.connect(self.address.timeout).await
     }
 
     /// Closes the idle connections, and lets no further call begin.
@@ -251,6 +399,23 @@ pub(crate) fn failure_of(error: &tokio_postgres::Error) -> Failure {
 fn with_sources(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The name of the one host of this configuration.
+fn name_of(host: &Config) -> String {
+    let port = host.get_ports().first().copied().unwrap_or(5432);
+    match host.get_hosts().first() {
+        Some(Host::Tcp(name)) => format!("{name}:{port}"),
+        #[cfg(unix)]
+        Some(Host::Unix(folder)) => format!("{}:{port}", folder.display()),
+        None => format!("port {port}"),
+    }
+}
+
+/// Spreads connections over hosts; it need not be unpredictable.
+fn random_byte() -> u8 {
+    // The cast keeps the lowest bits.
+    RandomState::new().hash_one(()) as u8
 }
 
 /// Locks a mutex, also after a panic: the data behind it is consistent between any two statements.

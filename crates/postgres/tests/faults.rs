@@ -4,12 +4,14 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dwell_model::{IdempotencyKey, Key, Limits, QueueName};
 use dwell_postgres::{Address, OpenError, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::{free_port, until_async, within};
+use dwell_time::Clock as _;
 
 use support::{RUNTIME, address, connect, database, installed, run};
 
@@ -190,7 +192,8 @@ fn who_finds_all_connections_busy_is_refused_and_has_done_nothing() {
         let unknown = held_up.await.expect("it did not panic");
         assert_eq!(unknown[0].as_ref().expect_err("nobody knows").code(), "outcome_unknown");
         if let Err(error) = &second[0] {
-            assert_eq!((error.code(), error.is_retryable()), ("overloaded", true));
+            // The first call's time ends a little before that of the second, which then has some left for a connection.
+            assert!(["overloaded", "unavailable", "outcome_unknown"].contains(&error.code()), "{error}");
         }
         run(&client, "ROLLBACK").await;
         tokio::time::timeout(Duration::from_secs(60), async {
@@ -221,5 +224,179 @@ fn a_statement_that_the_administrator_cuts_off_has_done_nothing() {
         assert_eq!((error.code(), error.is_retryable()), ("unavailable", true));
         run(&client, "ROLLBACK").await;
         assert_eq!(store.stats(orders()).await.map(|stats| stats.counts.ready), Ok(1));
+    });
+}
+
+#[test]
+fn a_host_that_does_not_answer_hides_no_other() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        // It accepts connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = silent.local_addr().expect("it has an address").port();
+        let hosts = url.replacen("127.0.0.1", &format!("127.0.0.1:{port},127.0.0.1"), 1);
+        let address: Address =
+            format!("{hosts}?unsynced=allow&timeout_ms=20000").parse().expect("it is a URL");
+        let opened = within("an opening", PostgresStore::open(address, Limits::default())).await;
+        let store = opened.expect("the second host is used");
+        assert!(store.put(vec![put("b")]).await[0].is_ok());
+        let nobody = free_port();
+        let neither = format!("postgres://postgres@127.0.0.1:{port},127.0.0.1:{nobody}/x?timeout_ms=900");
+        let text = refused(&neither).await.to_string();
+        for (port, reason) in [(port, "does not answer within 300 ms"), (nobody, "refused")] {
+            assert!(text.contains(&format!("127.0.0.1:{port}")) && text.contains(reason), "{text}");
+        }
+    });
+}
+
+#[test]
+fn heartbeats_go_on_while_maintenance_is_held_up() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let (store, client, other) = (open(&url).await, connect(&url).await, connect(&url).await);
+        assert!(store.put(vec![put("b")]).await[0].is_ok());
+        let taken = store.take(Take::from(orders()).bound().lease_ms(600_000)).await;
+        assert_eq!(taken.map(|taken| taken.len()), Ok(1));
+        // Each second leases are counted, which waits for this lock.
+        run(&client, "BEGIN; LOCK TABLE dwell.tally IN ACCESS EXCLUSIVE MODE").await;
+        let beat = async || -> i64 {
+            let row = other.query_one("SELECT max(alive_until) FROM dwell.session", &[]).await;
+            row.expect("the server answers").get(0)
+        };
+        let mut beats = vec![beat().await];
+        until_async("three heartbeats", async || {
+            let next = beat().await;
+            if beats.last() != Some(&next) {
+                beats.push(next);
+            }
+            beats.len() > 3
+        })
+        .await;
+        let gaps: Vec<_> = beats.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|ms| *ms < 10_000), "a session lives for 15 s: {gaps:?}");
+        run(&client, "ROLLBACK").await;
+        assert!(store.leave().await);
+    });
+}
+
+#[test]
+fn a_connection_that_says_nothing_any_more_costs_one_timeout_and_is_closed() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        let (server, database) = url.rsplit_once('/').expect("it has a path");
+        let server = server.rsplit_once('@').expect("it has a user").1.to_owned();
+        let (hang, closed) = (tokio::sync::watch::channel(false).0, Arc::new(AtomicU64::new(0)));
+        let proxy = {
+            let (hang, closed) = (hang.clone(), Arc::clone(&closed));
+            tokio::spawn(async move {
+                loop {
+                    let (mut client, _) = listener.accept().await.expect("a connection comes");
+                    let (server, mut hangs, closed) = (server.clone(), hang.subscribe(), Arc::clone(&closed));
+                    tokio::spawn(async move {
+                        let mut server = tokio::net::TcpStream::connect(server).await.expect("it is there");
+                        tokio::select! {
+                            biased;
+                            _ = hangs.wait_for(|hangs| *hangs) => {}
+                            _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+                        }
+                        // It answers no more, and sees when the client closes.
+                        let _ = tokio::io::copy(&mut client, &mut tokio::io::sink()).await;
+                        closed.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            })
+        };
+        let url = format!("postgres://postgres@127.0.0.1:{port}/{database}?unsynced=allow&timeout_ms=1500");
+        let address: Address = url.parse().expect("it is a URL");
+        let store = PostgresStore::open(address, Limits::default()).await.expect("it can be opened");
+        until_async("a put to succeed", async || store.put(vec![put("b")]).await[0].is_ok()).await;
+        hang.send_replace(true);
+        let clock = dwell_time::SystemClock::new();
+        let before = clock.now().mono_ms;
+        assert!(store.stats(orders()).await.is_err());
+        let ms = clock.now().mono_ms - before;
+        assert!((1_400..2_800).contains(&ms), "one timeout bounds the call and its repetition: {ms} ms");
+        until_async("the connection to be closed", async || closed.load(Ordering::Relaxed) > 0).await;
+        drop(store);
+        proxy.abort();
+    });
+}
+
+#[test]
+fn callers_in_sql_have_the_defaults_that_a_server_publishes() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let client = connect(&url).await;
+        let mut limits = Limits { body_len: 10, ..Limits::default() };
+        limits.defaults.levels = vec![1_000, 3_600_000];
+        let store = PostgresStore::open(address(&url), limits).await.expect("it can be opened");
+        let refusal = async |sql: &str| -> String {
+            let row =
+                client.query_one(&format!("SELECT code FROM dwell.try_put('orders', {sql})"), &[]).await;
+            row.expect("it does not fail").get(0)
+        };
+        assert_eq!(
+            refusal("'b', level => 2").await,
+            "unknown_level",
+            "a library leaves the defaults of others alone"
+        );
+        within("a call", store.publish_defaults()).await.expect("they are published");
+        assert_eq!(refusal("'b', level => 2").await, "");
+        assert_eq!(refusal("'0123456789x'").await, "body_too_large");
+        assert_eq!(store.stats(orders()).await.map(|stats| stats.counts.scheduled), Ok(1));
+    });
+}
+
+#[test]
+fn an_opening_that_waits_for_a_lock_ends_in_time() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let client = connect(&url).await;
+        run(&client, "BEGIN; LOCK TABLE dwell.layout IN ACCESS EXCLUSIVE MODE").await;
+        let error = refused(&format!("{url}?unsynced=allow&timeout_ms=500")).await;
+        assert_eq!((error.code(), error.is_retryable()), ("unreachable", true), "{error}");
+        assert!(error.to_string().contains("500 ms"), "{error}");
+    });
+}
+
+#[test]
+fn what_an_open_transaction_holds_is_busy_after_lock_ms_and_that_alone() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let client = connect(&url).await;
+        let open = async |lock_ms: u64| {
+            let url = format!("{url}?unsynced=allow&lock_ms={lock_ms}&timeout_ms=120000");
+            let address: Address = url.parse().expect("it is a URL");
+            PostgresStore::open(address, Limits::default()).await.expect("it can be opened")
+        };
+        let (hasty, patient) = (open(100).await, open(100_000).await);
+        assert!(hasty.put(vec![keyed("a", "ours")]).await[0].is_ok());
+        let taken = hasty.take(Take::from(orders())).await.expect("it is due");
+        let receipt = taken[0].receipt.to_string();
+        run(&client, "BEGIN; SELECT dwell.put('orders', 'theirs', key => 'k')").await;
+        run(&client, &format!("SELECT dwell.ack('{receipt}')")).await;
+        let clock = dwell_time::SystemClock::new();
+        let before = clock.now().mono_ms;
+        let puts = hasty.put(vec![keyed("k", "busy"), keyed("l", "free")]).await;
+        let error = puts[0].as_ref().expect_err("the key is held");
+        assert_eq!((error.code(), error.is_retryable()), ("busy", true));
+        assert!(puts[1].is_ok(), "{:?}", puts[1]);
+        let settle = Settle { receipt: taken[0].receipt.clone(), action: Action::Ack };
+        let settled = hasty.settle(vec![settle]).await;
+        assert_eq!(settled[0].as_ref().map_err(Error::code), Err("busy"));
+        let ms = clock.now().mono_ms - before;
+        let held_up = tokio::spawn(async move { patient.put(vec![keyed("k", "in the end")]).await });
+        until_async("the put to wait", async || {
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            client.query_one(sql, &[]).await.is_ok_and(|row| row.get::<_, i64>(0) == 1)
+        })
+        .await;
+        // Longer than the default, after which it would have been refused.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        run(&client, "ROLLBACK").await;
+        assert!(within("the put", held_up).await.expect("it did not panic")[0].is_ok());
+        assert!(ms >= 200, "both waited: {ms} ms");
     });
 }

@@ -106,31 +106,39 @@ impl Server {
     /// The same, with what is done to its data directory before it starts.
     fn start_from(options: &[&str], prepare: impl FnOnce(&Path, Option<User>)) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        let folder =
-            tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
-        let user = other_user();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("the folder is ours");
-        let data = folder.path().join("data");
-        fs::create_dir(&data).expect("a folder can be made");
-        if let Some(user) = user {
-            chown(&data, Some(user.uid), Some(user.gid)).expect("root may give a folder away");
-        }
+        let (folder, user, data) = folder_for_data();
         let mut initdb = command("initdb", user);
         initdb.arg("-D").arg(&data);
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
         let made = initdb.current_dir(&data).output().unwrap_or_else(|error| panic!("{initdb:?}: {error}"));
         assert!(made.status.success(), "{initdb:?}: {}", String::from_utf8_lossy(&made.stderr));
         prepare(&data, user);
+        Server::start_in(folder, &data, options, user)
+    }
+
+    /// Starts a server on this data.
+    fn start_in(folder: TempDir, data: &Path, options: Vec<String>, user: Option<User>) -> Server {
         // Another process may take a free port before the server does. The server then exits, and the next port is
         // tried.
         for _ in 0..10 {
             let port = free_port();
-            if let Some(child) = begin(port, &data, &options, user) {
+            if let Some(child) = begin(port, data, &options, user) {
                 let watch = Watch::over(&child, "INT", folder.path());
                 return Server { port, options, child, watch, folder, user };
             }
         }
-        panic!("no server starts: {}", log(&data));
+        panic!("no server starts: {}", log(data));
+    }
+
+    /// Starts a standby of it, which replicates asynchronously. It accepts writes once `pg_promote()` was called on it.
+    pub fn start_standby(&self) -> Server {
+        let (folder, user, data) = folder_for_data();
+        let mut backup = command("pg_basebackup", user);
+        backup.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);
+        backup.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
+        let made = backup.current_dir(&data).output().unwrap_or_else(|error| panic!("{backup:?}: {error}"));
+        assert!(made.status.success(), "{backup:?}: {}", String::from_utf8_lossy(&made.stderr));
+        Server::start_in(folder, &data, self.options.clone(), user)
     }
 
     /// The port on 127.0.0.1 that it listens on.
@@ -240,6 +248,21 @@ impl Bouncer {
     }
 }
 
+/// A temporary folder with an empty data directory, and the user that owns it.
+fn folder_for_data() -> (TempDir, Option<User>, PathBuf) {
+    let folder = tempfile::Builder::new().prefix("dwell-postgres-").tempdir().expect("a folder can be made");
+    let user = other_user();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("the folder is ours");
+    let data = folder.path().join("data");
+    fs::create_dir(&data).expect("a folder can be made");
+    // A server refuses a data directory that others may write to.
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).expect("the folder is ours");
+    if let Some(user) = user {
+        chown(&data, Some(user.uid), Some(user.gid)).expect("root may give a folder away");
+    }
+    (folder, user, data)
+}
+
 /// Starts a server and waits until it accepts connections; `None` if it has exited.
 fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Option<KilledOnDrop> {
     let mut server = command("postgres", user);
@@ -261,9 +284,10 @@ fn begin(port: u16, data: &Path, options: &[String], user: Option<User>) -> Opti
     let mut has_ended = false;
     until("a server takes connections", || {
         has_ended = matches!(child.0.try_wait(), Ok(Some(_)));
-        // The file is complete, and has this status, once the server accepts connections.
-        let is_ready = fs::read_to_string(data.join("postmaster.pid"))
-            .is_ok_and(|text| text.lines().last().is_some_and(|line| line.trim() == "ready"));
+        // The file is complete, and has one of these statuses, once the server accepts connections.
+        let is_ready = fs::read_to_string(data.join("postmaster.pid")).is_ok_and(|text| {
+            text.lines().last().is_some_and(|line| ["ready", "standby"].contains(&line.trim()))
+        });
         has_ended || (is_ready && TcpStream::connect(("127.0.0.1", port)).is_ok())
     });
     (!has_ended).then_some(child)

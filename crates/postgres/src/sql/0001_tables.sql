@@ -6,24 +6,39 @@
 CREATE TABLE layout (
   is_it boolean PRIMARY KEY DEFAULT true CHECK (is_it),
   version int NOT NULL,
-  product text NOT NULL DEFAULT 'dwell' CHECK (product = 'dwell'),
-  -- Where the store was last opened (`open_1`), and the highest number that a message from another place may have.
-  place text,
-  old_numbers bigint NOT NULL DEFAULT 0
+  product text NOT NULL DEFAULT 'dwell' CHECK (product = 'dwell')
 );
 INSERT INTO layout (version) VALUES (1);
 
 -- Numbers: unique in the store, rising by call, below 2^53. No cache, so that they also rise across sessions.
 CREATE SEQUENCE numbers AS bigint MINVALUE 1 MAXVALUE 9007199254740991 NO CYCLE;
 
+-- Where the sequences were last found to be right (`leap`): cluster and database, and the timeline; and the highest number
+-- that a message from another place may have. They are sequences too: changes take effect at once and lock no row.
+CREATE SEQUENCE place AS bigint;
+CREATE SEQUENCE timeline AS bigint MINVALUE 0 START 0;
+CREATE SEQUENCE old_numbers AS bigint MINVALUE 0 START 0;
+
 -- Names of queues. No unique index: the first put of a name would make all others wait for its commit. A name may appear
--- twice; `maintain` removes the second row.
+-- twice; `maintain` removes the second row. `gone`: the queue had neither messages nor settings, and the row is removed
+-- when no transaction is left that may have relied on it (`forget_names`).
 CREATE TABLE queue (
   qid bigint NOT NULL,
-  name text COLLATE "C" NOT NULL
+  name text COLLATE "C" NOT NULL,
+  gone boolean NOT NULL DEFAULT false,
+  -- A transaction that began after `gone` was set.
+  seen xid8
 );
 CREATE INDEX queue_qid ON queue (qid);
 CREATE INDEX queue_name ON queue (name);
+CREATE INDEX queue_gone ON queue (qid) WHERE gone;
+
+-- How often names were found gone: the table has it by the snapshot, the sequence as it is now.
+CREATE SEQUENCE forgets AS bigint MINVALUE 0 START 0;
+CREATE TABLE forgotten (
+  times bigint NOT NULL
+);
+INSERT INTO forgotten VALUES (0);
 
 -- A queue's own settings, by the names of `SettingName`; qid 0 has the defaults of SQL callers.
 CREATE TABLE setting (
@@ -151,6 +166,10 @@ BEGIN
     EXECUTE format('CREATE INDEX ON standing_%s (home, lane, rank, due, id)', part);
     EXECUTE format('CREATE INDEX ON standing_%s (home, due, id)', part);
     EXECUTE format('CREATE INDEX ON standing_%s (expires) WHERE expires IS NOT NULL', part);
+  END LOOP;
+  -- By the slot of their bodies (`slot_in`).
+  FOR part IN 3 .. 6 LOOP
+    EXECUTE format('CREATE INDEX ON standing_%s (((get_byte(uuid_send(id), 6) & 15) * 256 + get_byte(uuid_send(id), 7)))', part);
   END LOOP;
   CREATE INDEX ON standing_6 (qid, died, id);
   CREATE INDEX ON standing_6 (qid, due, id);

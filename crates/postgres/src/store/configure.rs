@@ -1,7 +1,7 @@
 //! Settings, purge, and the deletion of queues.
 
 use dwell_model::{QueueName, SettingChange};
-use dwell_store::{Error, QueueStats, Result};
+use dwell_store::{Error, QueueStats, Result, Selection};
 use serde_json::{Map, Value};
 use tokio_postgres::types::Type;
 
@@ -57,7 +57,22 @@ impl Inner {
 
     /// See [`Store::delete_queue`](dwell_store::Store::delete_queue).
     pub(super) async fn delete_queue(&self, queue: &QueueName) -> Result<u64> {
-        self.removed("delete_queue_1", queue).await
+        // The dead go in slices, however many there are.
+        let dead = self.discard(queue, Selection::All).await?.done;
+        match self.removed("delete_queue_1", queue).await {
+            Ok(removed) => Ok(dead + removed),
+            Err(error) if dead == 0 => Err(error),
+            Err(error) => Err(Error::OutcomeUnknown {
+                reason: format!("{dead} dead messages are removed, and then: {error}").into(),
+                needs_reopen: false,
+            }),
+        }
+    }
+
+    /// See [`PostgresStore::publish_defaults`](super::PostgresStore::publish_defaults).
+    pub(super) async fn publish_defaults(&self) -> Result<()> {
+        let rows = self.rows("publish_1($1)", &[(&self.defaults as _, Type::JSONB)], true).await;
+        rows.map(drop).map_err(|failure| failed(failure, None))
     }
 
     /// Calls a function that removes messages of a queue and returns their number.

@@ -151,7 +151,7 @@ impl Inner {
     /// See [`Store::stats`](dwell_store::Store::stats).
     pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
         let name = queue.as_str();
-        let floor = self.floors.of(queue).0;
+        let floor = self.floors.of(queue, self.link.lost()).0;
         let arguments =
             [(&name as _, Type::TEXT), (&floor as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
         let rows = self.rows("stats_1($1, $2, $3)", &arguments, true).await;

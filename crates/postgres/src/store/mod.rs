@@ -86,6 +86,7 @@ struct Inner {
     leases: Leases,
     session: Session,
     ticks: Ticks,
+    beats: Ticks,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
     /// Whether any call was made since the last maintenance.
@@ -158,8 +159,8 @@ impl PostgresStore {
         open::check(&link).await?;
         let timer = Timer::start(&clock).map_err(|error| OpenError::Threads { reason: error.to_string() })?;
         let inner = Arc::new(Inner {
+            defaults: settings::defaults(&limits, link.address().lock_ms),
             link,
-            defaults: settings::defaults(&limits),
             limits,
             clock,
             timer,
@@ -169,6 +170,7 @@ impl PostgresStore {
             leases: Leases::default(),
             session: Session::default(),
             ticks: Ticks::default(),
+            beats: Ticks::default(),
             deaths: Mutex::default(),
             randoms: (RandomState::new(), AtomicU64::new(0)),
             has_called: AtomicBool::new(false),
@@ -180,7 +182,18 @@ impl PostgresStore {
         ended.map_err(|error| OpenError::Unreachable { at, reason: error.to_string() })?;
         store.runtime.spawn(waiting::run(Arc::downgrade(&store.inner)));
         store.runtime.spawn(upkeep::run(Arc::downgrade(&store.inner)));
+        store.runtime.spawn(session::run(Arc::downgrade(&store.inner)));
         Ok(store)
+    }
+
+    /// Makes the limits and default settings that this store was opened with those of callers in SQL. The last call counts,
+    /// from whatever process; a server makes it when it starts.
+    ///
+    /// # Errors
+    /// Those of any call.
+    pub async fn publish_defaults(&self) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.publish_defaults().await }).await?
     }
 
     /// Ends the store as part of an orderly shutdown: waiting takes return no messages, and leases that are bound to this
@@ -246,7 +259,8 @@ impl Inner {
         if self.has_left.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Calls a function of the schema, and records its notes.
+    /// Calls a function of the schema, and records its notes. A call that finds too much that time has changed does a
+    /// part of that alone, and is repeated.
     async fn rows(
         &self,
         call: &str,
@@ -254,7 +268,13 @@ impl Inner {
         is_harmless: bool,
     ) -> std::result::Result<Vec<Row>, Failure> {
         self.has_called.store(true, Ordering::Relaxed);
-        self.noted(self.link.call(call, arguments, is_harmless).await)
+        loop {
+            let rows = self.noted(self.link.call(call, arguments, is_harmless).await)?;
+            let again = rows.last().map(|row| row.try_get::<_, Option<&str>>("again"));
+            if !matches!(again, Some(Ok(Some("on")))) {
+                return Ok(rows);
+            }
+        }
     }
 
     fn noted(

@@ -1,6 +1,10 @@
 //! Opening a store: the requirements on a PostgreSQL, and the installation of the schema.
 
+use std::future::Future;
+use std::time::Duration;
+
 use dwell_store::Error;
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -11,11 +15,14 @@ use crate::{Address, OpenError};
 /// The oldest supported server: 13 introduced `pg_current_snapshot` and `gen_random_uuid`.
 const OLDEST: i32 = 130_000;
 
+/// How long each step of an installation may last at least, including the wait for that of another process.
+const INSTALLATION: Duration = Duration::from_secs(60);
+
 /// The first key of the advisory lock that an installation or migration holds; the second is made from the schema's name.
 const INSTALLING: i32 = 0x6477_656c;
 
 /// Functions that calls need. If one is missing, others may be missing too.
-const NEEDED: [&str; 22] = [
+const NEEDED: [&str; 25] = [
     "put_1",
     "take_1",
     "take_id_1",
@@ -30,6 +37,7 @@ const NEEDED: [&str; 22] = [
     "queues_1",
     "forecast_1",
     "configure_1",
+    "publish_1",
     "sweep_dead_1",
     "purge_1",
     "delete_queue_1",
@@ -37,14 +45,24 @@ const NEEDED: [&str; 22] = [
     "known_1",
     "writers_1",
     "maintain_1",
+    "idle_1",
+    "give_back_1",
     "noted_1",
 ];
 
 /// Checks that the store can be used, and installs the schema if there is none.
 pub(super) async fn check(link: &Link) -> Result<(), OpenError> {
+    let client = link.client().await.map_err(|failure| refused(link.address(), failure))?;
+    let checked = check_with(link, client.get()).await;
+    if checked.is_err() {
+        client.abort();
+    }
+    checked
+}
+
+async fn check_with(link: &Link, client: &Client) -> Result<(), OpenError> {
     let address = link.address();
-    let client = link.client().await.map_err(|failure| refused(address, failure))?;
-    let row = one(&client, address, SERVER, &[]).await?;
+    let row = one(client, address, SERVER, &[]).await?;
     let version: i32 = read(&row, 0)?;
     if version < OLDEST {
         return Err(OpenError::TooOld { version: read(&row, 1)? });
@@ -59,17 +77,17 @@ pub(super) async fn check(link: &Link) -> Result<(), OpenError> {
             return Err(OpenError::Unsynced { setting });
         }
     }
-    install(&client, address).await?;
+    install(client, address).await?;
     let needed = NEEDED.as_slice();
     let schema = address.schema();
     let missing =
-        one(&client, address, MISSING, &[(&needed, Type::TEXT_ARRAY), (&schema, Type::TEXT)]).await?;
+        one(client, address, MISSING, &[(&needed, Type::TEXT_ARRAY), (&schema, Type::TEXT)]).await?;
     let missing: Vec<String> = read(&missing, 0)?;
     if let Some(missing) = missing.first() {
         let found = format!("it lacks the function {missing}: only a part of it is there");
         return Err(OpenError::Foreign { schema: schema.to_owned(), found });
     }
-    let opened = one(&client, address, &format!("SELECT * FROM {}.open_1()", link.schema()), &[]).await?;
+    let opened = one(client, address, &format!("SELECT * FROM {}.open_1()", link.schema()), &[]).await?;
     let found: i32 = read(&opened, 0)?;
     // The cast is lossless: there are few layouts.
     let known = LAYOUTS.len() as i32;
@@ -88,7 +106,7 @@ const MISSING: &str = "SELECT ARRAY(SELECT n FROM unnest($1) AS n WHERE NOT EXIS
 /// The contents of the schema: whether it exists, its layout table, and its number of tables.
 const THERE: &str = "SELECT EXISTS (SELECT FROM pg_namespace s WHERE s.nspname = $1), \
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = $1 AND c.relname = 'layout' \
-        AND (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname IN ('version', 'product', 'old_numbers')) = 3), \
+        AND (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname IN ('version', 'product')) = 2), \
     (SELECT count(*) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = $1)";
 
 /// Installs the schema in one transaction, if it does not exist.
@@ -98,15 +116,17 @@ async fn install(client: &Client, address: &Address) -> Result<(), OpenError> {
     }
     let installed = install_alone(client, address).await;
     if installed.is_err() {
-        // The connection is not used for anything else.
-        let _ = client.batch_execute("ROLLBACK").await;
+        // The connection is not used for anything else, and ends with the opening.
+        let _ = timeout(address.timeout, client.batch_execute("ROLLBACK")).await;
     }
     installed
 }
 
 async fn install_alone(client: &Client, address: &Address) -> Result<(), OpenError> {
     let sql = |text: String| async move {
-        client.batch_execute(&text).await.map_err(|error| refused(address, failure_of(&error)))
+        let limit = address.timeout.max(INSTALLATION);
+        let ran = in_time(address, limit, client.batch_execute(&text)).await?;
+        ran.map_err(|error| refused(address, failure_of(&error)))
     };
     let quoted = address.quoted_schema();
     sql("BEGIN".to_owned()).await?;
@@ -136,13 +156,25 @@ async fn is_there(client: &Client, address: &Address) -> Result<bool, OpenError>
     Ok(has_layout)
 }
 
+/// Ends a statement of an opening that lasts too long: it waits for a lock, or the server does not answer.
+async fn in_time<T>(
+    address: &Address,
+    limit: Duration,
+    call: impl Future<Output = T>,
+) -> Result<T, OpenError> {
+    timeout(limit, call).await.map_err(|_| OpenError::Unreachable {
+        at: address.to_string(),
+        reason: format!("no answer to a statement of the opening within {} ms", limit.as_millis()),
+    })
+}
+
 async fn one(
     client: &Client,
     address: &Address,
     sql: &str,
     arguments: &[crate::link::Argument<'_>],
 ) -> Result<Row, OpenError> {
-    let rows = client.query_typed(sql, arguments).await;
+    let rows = in_time(address, address.timeout, client.query_typed(sql, arguments)).await?;
     let mut rows = rows.map_err(|error| refused(address, failure_of(&error)))?;
     rows.pop().ok_or_else(|| OpenError::Unreachable {
         at: address.to_string(),

@@ -1,21 +1,31 @@
 //! Leases that end with this process: its session begins with the first of them, and sends heartbeats while there are any.
 //!
 //! A session without a heartbeat for 15 seconds is over, and so are its leases: the maintenance of any process ends them.
+//! So heartbeats have a task and a connection of their own, and a timeout that leaves time for further ones.
 //! A session that ends in order releases them.
 
-use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, Weak};
+use std::time::Duration;
 
 use dwell_model::Limits;
 use dwell_store::Result;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Inner;
 use super::message::column;
 use super::refusal::{failed, unreadable};
-use crate::link::locked;
+use crate::link::{Argument, Own, locked};
 
 /// The time between two heartbeats of a session, in ms.
 const BEAT_MS: u64 = 5_000;
+
+/// The timeout of a heartbeat, including the time to connect: with `BEAT_MS` it leaves two more before the session is over.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often a heartbeat that is due, or has failed, is noticed, in ms.
+const TICK_MS: u64 = 1_000;
 
 /// How long a session without leases lives after its last bound lease, in ms.
 const IDLE_MS: u64 = 60_000;
@@ -95,28 +105,30 @@ impl Inner {
     }
 
     /// Sends a heartbeat if it is due; ends a session that holds no lease.
-    pub(super) async fn beat(&self) -> Result<()> {
-        let mut own = self.session.0.lock().await;
-        let Some(session) = own.session else { return Ok(()) };
+    async fn beat(&self, own: &mut Own) -> Result<()> {
+        let mut bound = self.session.0.lock().await;
+        let Some(session) = bound.session else { return Ok(()) };
         let now_ms = self.clock.now().mono_ms;
-        if now_ms.saturating_sub(own.beaten_ms) < BEAT_MS {
+        if now_ms.saturating_sub(bound.beaten_ms) < BEAT_MS {
             return Ok(());
         }
         let argument = [(&session as _, Type::INT8)];
-        let is_idle = now_ms.saturating_sub(own.used_ms) >= IDLE_MS;
-        if is_idle && !self.flag("holds_1($1)", &argument).await? {
+        let is_idle = now_ms.saturating_sub(bound.used_ms) >= IDLE_MS;
+        if is_idle && !self.flag(own, "holds_1($1)", &argument).await? {
+            // No take may bind a lease to it meanwhile.
             let arguments = [(&session as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
-            self.rows("end_session_1($1, $2)", &arguments, true)
-                .await
-                .map_err(|failure| failed(failure, None))?;
-            own.session = None;
+            self.on_own(own, "end_session_1($1, $2)", &arguments).await?;
+            bound.session = None;
             return Ok(());
         }
-        if !self.flag("beat_1($1)", &argument).await? {
-            // The session was taken for dead, and its leases have ended.
-            own.session = None;
+        drop(bound);
+        let is_alive = self.flag(own, "beat_1($1)", &argument).await?;
+        let mut bound = self.session.0.lock().await;
+        if bound.session == Some(session) {
+            // If it was taken for dead, its leases have ended.
+            bound.session = is_alive.then_some(session);
+            bound.beaten_ms = now_ms;
         }
-        own.beaten_ms = now_ms;
         Ok(())
     }
 
@@ -133,8 +145,32 @@ impl Inner {
         Ok(())
     }
 
-    async fn flag(&self, call: &str, arguments: &[crate::link::Argument<'_>]) -> Result<bool> {
-        let rows = self.rows(call, arguments, true).await.map_err(|failure| failed(failure, None))?;
+    async fn flag(&self, own: &mut Own, call: &str, arguments: &[Argument<'_>]) -> Result<bool> {
+        let rows = self.on_own(own, call, arguments).await?;
         column(rows.first().ok_or_else(|| unreadable("no answer"))?, "f")
+    }
+
+    async fn on_own(&self, own: &mut Own, call: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>> {
+        let rows = self.link.call_on(own, call, arguments, BEAT_TIMEOUT).await;
+        self.noted(rows).map_err(|failure| failed(failure, None))
+    }
+}
+
+/// Sends the heartbeats, until the store is dropped or has left.
+pub(super) async fn run(inner: Weak<Inner>) {
+    let mut own = Own::default();
+    loop {
+        let Some(shared) = inner.upgrade() else { return };
+        if shared.has_left.load(Ordering::Relaxed) {
+            return shared.beats.end();
+        }
+        let sleep = shared.beats.next(&shared, TICK_MS);
+        drop(shared);
+        sleep.await;
+        let Some(inner) = inner.upgrade() else { return };
+        if !inner.has_left.load(Ordering::Relaxed) {
+            // If it fails, the next tick repeats it.
+            let _ = inner.beat(&mut own).await;
+        }
     }
 }

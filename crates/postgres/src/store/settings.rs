@@ -13,10 +13,11 @@ const RUNNING: i64 = 0;
 const INDEFINITE: i64 = -1;
 
 /// The defaults of this process, where they differ from those built into the schema.
-pub(super) fn defaults(limits: &Limits) -> Json {
+pub(super) fn defaults(limits: &Limits, lock_ms: Option<u64>) -> Json {
     let builtin = all(&Limits::default());
     let given = all(limits).into_iter().filter(|(name, value)| builtin.get(name) != Some(value));
-    Json(Value::Object(given.collect()).to_string())
+    let waits = lock_ms.map(|ms| ("lock_ms".to_owned(), json!(ms)));
+    Json(Value::Object(given.chain(waits).collect()).to_string())
 }
 
 /// All settings and limits by name; `builtin_settings` in SQL is the same for [`Limits::default`].
@@ -169,8 +170,8 @@ mod tests {
 
     #[test]
     fn what_nobody_has_changed_costs_a_call_nothing() {
-        assert_eq!(defaults(&Limits::default()).0, "{}");
+        assert_eq!(defaults(&Limits::default(), None).0, "{}");
         let limits = Limits { leased: 5, ..Limits::default() };
-        assert_eq!(defaults(&limits).0, r#"{"limit_leased":5}"#);
+        assert_eq!(defaults(&limits, None).0, r#"{"limit_leased":5}"#);
     }
 }

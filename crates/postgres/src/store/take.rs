@@ -1,7 +1,7 @@
 //! Takes that do not wait: one statement each, which begins where the last take of its queues ended.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use dwell_model::{MessageId, QueueName, Setting};
 use dwell_store::{Delivery, Error, LeaseTerms, Result, Take};
@@ -41,6 +41,8 @@ struct KnownFloors {
     by_queue: HashMap<QueueName, (Floor, Floor)>,
     /// The server's clock at the last snapshot of writers; if it goes back, all floors are reset.
     now_ms: i64,
+    /// The server that answered then.
+    place: Option<String>,
     /// The number of lost connections when this was learnt.
     lost: u64,
 }
@@ -50,19 +52,25 @@ const QUEUES: usize = 100_000;
 
 impl Floors {
     /// Where a take of a queue begins, in ms since the epoch: for messages and for leases.
-    pub(super) fn of(&self, queue: &QueueName) -> (i64, i64) {
-        let known = locked(&self.0);
+    pub(super) fn of(&self, queue: &QueueName, lost: u64) -> (i64, i64) {
+        let known = self.known(lost);
         known.by_queue.get(queue).map_or((0, 0), |(messages, leases)| (messages.at_ms(), leases.at_ms()))
     }
 
     /// Begins a take; `lost` is the number of connections lost so far.
     fn begin(&self, lost: u64) -> (TakeInProgress, TakeInProgress) {
+        let known = self.known(lost);
+        (Floor::begin(&known.seals.0), Floor::begin(&known.seals.1))
+    }
+
+    /// What is known of the server; `lost` is the number of connections lost so far.
+    fn known(&self, lost: u64) -> MutexGuard<'_, KnownFloors> {
         let mut known = locked(&self.0);
         if known.lost != lost {
             // Another server may answer, or the same one with an older state.
             *known = KnownFloors { lost, ..KnownFloors::default() };
         }
-        (Floor::begin(&known.seals.0), Floor::begin(&known.seals.1))
+        known
     }
 
     /// Ends a take that returned these candidates for each of its queues.
@@ -87,22 +95,25 @@ impl Floors {
         }
     }
 
-    /// Adds a snapshot of the transactions that may still add messages, and of those that may add leases.
-    pub(super) fn look(&self, messages: Writers, leases: Writers) {
-        let mut known = locked(&self.0);
-        if messages.now_ms < known.now_ms {
-            // The clock was stepped back.
-            let lost = known.lost;
+    /// Adds a snapshot of the transactions that may still add messages, and of those that may add leases. Returns
+    /// whether another server has answered than the last time.
+    pub(super) fn look(&self, messages: Writers, leases: Writers, place: String, lost: u64) -> bool {
+        let mut known = self.known(lost);
+        let has_moved = known.place.as_ref().is_some_and(|known| *known != place);
+        if has_moved || messages.now_ms < known.now_ms {
+            // All is unknown on another server, and where the clock was stepped back.
             *known = KnownFloors { lost, ..KnownFloors::default() };
         }
+        known.place = Some(place);
         known.now_ms = messages.now_ms;
         known.seals.0.look(messages);
         known.seals.1.look(leases);
+        has_moved
     }
 
     /// The instant before which all messages are visible, or never will be.
-    pub(super) fn sealed_ms(&self) -> i64 {
-        locked(&self.0).seals.0.at_ms()
+    pub(super) fn sealed_ms(&self, lost: u64) -> i64 {
+        self.known(lost).seals.0.at_ms()
     }
 
     pub(super) fn forget(&self, queue: &QueueName) {
@@ -182,7 +193,7 @@ impl Inner {
         let lost = self.link.lost();
         let begun = self.floors.begin(lost);
         let (floors, lapse_floors): (Vec<i64>, Vec<i64>) =
-            queues.iter().map(|queue| self.floors.of(queue)).unzip();
+            queues.iter().map(|queue| self.floors.of(queue, lost)).unzip();
         let counts = self.leases.must_be_counted(&self.limits, take.max);
         let name_list = names(&queues);
         let arguments = [

@@ -1,6 +1,6 @@
 //! Takes that wait, and takes whose callers were dropped.
 //!
-//! One task polls for all queues that takes of this process wait on: one statement returns for each
+//! One task polls for all queues that takes of this process wait on: one statement for up to 500 queues returns for each
 //! whether a message is due, and when to poll next. The task polls at that instant, when a call of this
 //! process has changed the queue, and at least every 250 ms, for changes by other processes. If
 //! messages are due, the waiting takes are served, those that have waited longest first.
@@ -38,6 +38,9 @@ use crate::link::locked;
 
 /// The interval at which changes by other processes are noticed, in ms.
 const SWEEP_MS: u64 = 250;
+
+/// The most queues that are polled with one statement, so that it ends long before its timeout.
+const SLICE: usize = 500;
 
 /// The most takes that may wait in one process.
 const LIMIT: usize = 1_000_000;
@@ -383,7 +386,9 @@ pub(super) async fn run(inner: Weak<Inner>) {
             }
             match inner.waiters.plan(inner.clock.now().mono_ms) {
                 Plan::Ask(queues, is_at_cap) => {
-                    inner.ask(queues, is_at_cap).await;
+                    for slice in queues.chunks(SLICE) {
+                        inner.ask(slice, is_at_cap).await;
+                    }
                     continue;
                 }
                 Plan::Sleep(until) => until.map(|until| inner.timer.sleep_until(until)),
@@ -401,8 +406,8 @@ pub(super) async fn run(inner: Weak<Inner>) {
 
 impl Inner {
     /// Polls queues, and serves the takes that wait on those with due messages.
-    async fn ask(&self, queues: Vec<QueueName>, is_at_cap: bool) {
-        let Ok(mut due) = self.due_of(&queues, is_at_cap).await else { return };
+    async fn ask(&self, queues: &[QueueName], is_at_cap: bool) {
+        let Ok(mut due) = self.due_of(queues, is_at_cap).await else { return };
         while !due.is_empty() {
             let picked = self.waiters.pick(&due);
             if picked.is_empty() {
@@ -432,7 +437,8 @@ impl Inner {
     /// The queues that have due messages worth a try, each with its number of changes.
     async fn due_of(&self, queues: &[QueueName], is_at_cap: bool) -> Result<HashMap<QueueName, u64>> {
         let name_list = names(queues);
-        let floors: Vec<i64> = queues.iter().map(|queue| self.floors.of(queue).0).collect();
+        let lost = self.link.lost();
+        let floors: Vec<i64> = queues.iter().map(|queue| self.floors.of(queue, lost).0).collect();
         let arguments = [
             (&name_list as _, Type::TEXT_ARRAY),
             (&floors as _, Type::INT8_ARRAY),

@@ -4,7 +4,7 @@ import pathlib
 SQL = pathlib.Path(__file__).resolve().parents[2] / "src" / "sql"
 LAYOUTS = ["0001_tables.sql"]
 # In this order: SQL functions are validated when they are created.
-FUNCTIONS = ["clock", "id", "refuse", "queue", "transition", "put", "take", "settle", "change", "dead", "message", "stats",
+FUNCTIONS = ["clock", "id", "place", "refuse", "queue", "transition", "put", "take", "settle", "change", "dead", "message", "stats",
              "session", "purge", "maintain", "open", "caller", "rights"]
 # The functions that callers may be granted; the store's own calls end in the number of their contract.
 FOR_CALLERS = ["put", "try_put", "put_many", "cancel", "reschedule", "ack"]

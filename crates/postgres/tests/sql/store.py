@@ -21,6 +21,7 @@ class Store:
     def __init__(self, dsn, schema="dwell"):
         self.conn = psycopg.connect(dsn, autocommit=True, row_factory=namedtuple_row)
         self.s = schema
+        self.dsn = dsn
         self.floors = {}
 
     def all(self, sql, *args):
@@ -114,7 +115,15 @@ class Store:
         self.all("SELECT @configure_1(%s, %s::jsonb, %s::text[], NULL)", queue, json.dumps(values), list(reset))
 
     def maintain(self, sealed=0):
-        return self.one("SELECT * FROM @maintain_1(%s, NULL)", sealed)
+        row = self.one("SELECT * FROM @maintain_1(NULL)")
+        given_back = [table.n for table in self.all("SELECT @idle_1(%s) AS n", sealed) if self.give_back(table.n)]
+        return SimpleNamespace(**row._asdict(), given_back=given_back)
+
+    def give_back(self, table):
+        try:
+            return self.one("SELECT @give_back_1(%s) AS done", table).done
+        except psycopg.errors.LockNotAvailable:
+            return False
 
     def check(self):
         """Checks that the counts match the rows, and that every key's message has that key."""

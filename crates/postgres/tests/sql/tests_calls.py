@@ -432,7 +432,7 @@ def test_space_is_given_back_by_the_slot(s):
     s.maintain(T0 + 15 * MIN)
     assert size() > 300 * 5000, "one of them is still held"
     s.acks(taken[:1])
-    assert s.maintain(T0 + 10 * MIN - 1).given_back >= 0
+    s.maintain(T0 + 10 * MIN - 1)
     s.maintain(T0 + 15 * MIN)
     assert size() < 65 * 16_384 + 200_000, size()
     assert s.get("q", id=far.id).name == "scheduled"
@@ -535,7 +535,7 @@ def test_numbers_leap_where_a_copy_goes_on(s):
     assert opened().has_leapt, "a number is stored that the sequence does not know"
     b = s.put("q", kind=2, value=HOUR)
     assert b.number > a.number + leap and not opened().has_leapt
-    s.all("UPDATE @layout SET place = 'another timeline' RETURNING 1")
+    s.all("SELECT setval('dwell.place', 7)")
     # As in a restored dump: with transaction ids that are still in the future here.
     s.all("UPDATE @pend SET xid = '9000000000' RETURNING 1")
     assert opened().has_leapt and not opened().has_leapt
@@ -544,4 +544,123 @@ def test_numbers_leap_where_a_copy_goes_on(s):
     s.maintain(), s.maintain()
     assert s.counts("q") == "unknown_queue" and s.take("q", 9) == [], "what came from elsewhere is purged too"
     s.all("SELECT setval('dwell.numbers', 1000, false)")
-    s.all("UPDATE @layout SET old_numbers = 0 RETURNING 1")
+    s.all("SELECT setval('dwell.old_numbers', 0)")
+
+
+def test_the_first_put_on_a_new_timeline_leaps(s):
+    """Behind PgBouncer and in callers' transactions: no store is opened after the failover."""
+    leap = 1 << 32
+    lag = lambda: s.all("SELECT setval('dwell.timeline', last_value + 7) FROM dwell.timeline")
+    s.one("SELECT * FROM @open_1()")
+    highest = s.put("q", kind=2, value=HOUR).number
+    puts = [lambda: s.put("q").number, lambda: s.put("q", key=b"k").number,
+            lambda: s.one("SELECT number FROM @try_put('q', 'theirs')").number,
+            lambda: s.one("SELECT @put_many('q', ARRAY['a']::bytea[]) AS ids").ids[0].int & ((1 << 62) - 1)]
+    for put in puts:
+        lag()
+        with s.conn.transaction(force_rollback=True):
+            first = put()
+            assert first > highest + leap
+        second = put()
+        assert first < second < first + 100, "a rollback does not undo it, and it is done once"
+        highest = second
+    lag()
+    session = s.one("SELECT @begin_session_1('c', NULL) AS n").n
+    lag()
+    assert s.one("SELECT @begin_session_1('c', NULL) AS n").n > session + leap
+    assert s.one("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'").n == 0
+
+
+def test_a_purge_that_was_open_before_a_failover_spares_what_it_spared(s):
+    s.one("SELECT * FROM @open_1()")
+    other = type(s)(s.dsn)
+    with other.conn.transaction():
+        spared = other.put("q")
+        s.put("q")
+        assert s.purge("q") == 1
+    s.all("SELECT setval('dwell.timeline', last_value + 7) FROM dwell.timeline")
+    assert s.one("SELECT * FROM @open_1()").has_leapt
+    s.maintain(), s.maintain()
+    assert ids(s.take("q", 9)) == [spared.id]
+    other.conn.close()
+
+
+def test_purges_and_sessions_go_on_where_sequences_are_not_copied(s):
+    session = s.one("SELECT @begin_session_1('c', NULL) AS n").n
+    s.put("q"), s.purge("q"), s.put("q"), s.purge("q")
+    for sequence in ("numbers", "purges", "sessions", "place", "timeline", "old_numbers"):
+        s.all("SELECT setval(%s::regclass, seqstart, false) FROM pg_sequence WHERE seqrelid = %s::regclass",
+              f"dwell.{sequence}", f"dwell.{sequence}")
+    s.put("q")
+    assert s.purge("q") == 1
+    assert s.one("SELECT @begin_session_1('d', NULL) AS n").n > session
+
+
+def test_maintenance_locks_no_table_in_use(s):
+    s.stop_clock(T0)
+    # What other tests have left.
+    s.maintain(T0 + DAY)
+    s.all("UPDATE @slot SET quiet_until = 0 RETURNING 1")
+    held = s.put("q", kind=2, value=1000)
+    s.advance(1000)
+    taken = s.take("q", lease=DAY)[0]
+    later = s.put("r", kind=2, value=55 * MIN)
+    slot = lambda put: int(str(put.id)[15:18], 16)
+    assert slot(held) != slot(later)
+    # Both slots are over: the one has a lease's body, the other waits for its next turn.
+    s.all("UPDATE @slot SET quiet_until = %s WHERE slot = ANY (%s) RETURNING 1", T0 + DAY, [slot(held), slot(later)])
+    locks = lambda: [row.name for row in s.all(
+        "SELECT relation::regclass::text AS name FROM pg_locks WHERE mode IN ('AccessExclusiveLock', 'ShareRowExclusiveLock') "
+        "AND pid = pg_backend_pid() AND relation::regclass::text ~ 'dwell'")]
+    with s.conn.transaction():
+        assert (s.maintain(T0).given_back, locks()) == ([], [])
+        assert not s.give_back(slot(held)) and locks() == []
+    s.settle(taken)
+    with s.conn.transaction():
+        assert not s.give_back(slot(later)), "a message waits in it"
+    other = type(s)(s.dsn)
+    with other.conn.transaction():
+        other.all(f"SELECT * FROM @body_{slot(held)}")
+        assert not s.give_back(slot(held)), "it is read"
+    assert s.give_back(slot(held)) and s.get("r", id=later.id).name == "scheduled"
+    other.conn.close()
+
+
+def test_what_a_slot_is_needed_for_is_found_by_index(s):
+    with s.conn.transaction():
+        s.conn.execute("SET LOCAL search_path = dwell, pg_temp; SET LOCAL enable_seqscan = off")
+        for part in range(3, 7):
+            plan = s.conn.execute(f"EXPLAIN SELECT FROM standing_{part} x WHERE slot_in(x.id) = 5").fetchall()
+            assert any("Index Cond" in row[0] for row in plan), plan
+
+
+def test_what_time_has_changed_is_applied_in_slices(s):
+    calls = {
+        "stats": "@stats_1('q', 0, NULL)", "list": "@list_1('q', 2, NULL, NULL, 1, 1, NULL)", "peek": "@peek_1('q', 2, NULL)",
+        "purge": "@purge_1('q', NULL)", "configure": "@configure_1('q', '{}', NULL, NULL)",
+        "forecast": "@forecast_1(ARRAY['q'], ARRAY[0]::bigint[], NULL)", "queues": "@queues_1(NULL, 9, NULL)",
+        "revive": "@sweep_dead_1('q', NULL, 9, NULL, NULL, NULL, 0, NULL, NULL)", "delete": "@delete_queue_1('q', NULL)"}
+    s.stop_clock(T0)
+    leased = lambda: s.one("SELECT count(*) AS n FROM @standing WHERE part < 3").n
+    for name, call in calls.items():
+        s.puts("q", [{}] * 2100)
+        assert len(s.take("q", 2100, lease=100)) == 2100
+        s.advance(100)
+        for left, again in ((1100, "on"), (100, "on"), (0, "")):
+            rows = s.all(f"SELECT current_setting('dwell.again', true) AS again FROM (VALUES (1)) one LEFT JOIN {call} f ON true")
+            assert (leased(), rows[-1].again or "") == (left, again), name
+        s.purge("q")
+        s.maintain()
+
+
+def test_the_dead_are_discarded_in_slices(s):
+    s.stop_clock(T0)
+    s.put("q")
+    s.settle(s.take("q")[0], "bury")
+    s.all("INSERT INTO @standing SELECT (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).* "
+          "FROM @standing s, generate_series(1, 12000) WHERE s.part = 6 RETURNING 1")
+    s.all("INSERT INTO @tally SELECT qid, qid, 0, 0, 12000, 0 FROM @queue RETURNING 1")
+    slice_ = s.sweep_dead("q", most=1 << 40)[-1]
+    assert (slice_.done, slice_.is_more) == (10_000, True)
+    slice_ = s.sweep_dead("q", most=1 << 40)[-1]
+    assert (slice_.done, slice_.is_more) == (2_001, False)

@@ -211,7 +211,8 @@ def walk(s, seed, steps):
     for q in queues:
         model.pass_time()
         expected = model.counts(q)
-        assert s.counts(q) == ((0, 0, 0, 0) if expected == "unknown_queue" else expected), seed
+        counts = s.counts(q)
+        assert counts == ((0, 0, 0, 0) if expected == "unknown_queue" else expected), (seed, counts, expected)
     s.check()
 
 

@@ -260,7 +260,7 @@ def test_a_snapshot_held_open_slows_no_take(s):
         def pages(queue, floor):
             """The number of pages that reading the heads of a queue needs."""
             plan = s.inner("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT (x).id FROM unnest(heads(ARRAY[home_of(%s, 0)], "
-                           "%s::bigint[], clock_ms(), 5, NULL, slots_at(clock_ms()))) x", queue, [floor])[0][0][0]["Plan"]
+                           "%s::bigint[], clock_ms(), 5, NULL, slots_at(clock_ms()), clock_ms())) x", queue, [floor])[0][0][0]["Plan"]
             assert plan["Actual Rows"] == 1
             return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
@@ -323,3 +323,175 @@ def test_connections_that_end_leave_nothing_behind(s):
         conn.close()
     assert s.put("q", key=b"k").code == "", "no lock and no name is left"
     assert len(s.take("q", 9)) == 1
+
+
+def test_an_expired_message_that_is_held_makes_no_take_busy(s):
+    s.stop_clock(T0)
+    held = s.put("q", opts={"expires": T0 + 100})
+    due = s.put("q")
+    moved = s.put("q", opts={"expires": T0 + 100, "priority": 7})
+    other = type(s)(s.dsn)
+    with other.conn.transaction(force_rollback=True):
+        assert other.change("q", id=held.id).what == "cancelled"
+        assert other.change("q", id=moved.id).what == "cancelled"
+        s.advance(100)
+        started = time.monotonic()
+        assert [t.id for t in s.take("q", 9)] == [due.id]
+        assert time.monotonic() - started < 0.9, "it did not wait for the lock"
+    other.conn.close()
+    assert s.take("q", 9) == [] and s.counts("q") == (0, 0, 1, 2), "they die when they are free again"
+
+
+def test_a_take_kills_few_expired_messages_and_passes_over_the_rest(s):
+    s.stop_clock(T0)
+    for priority in (1024, 7):
+        s.puts("q", [{"opts": {"expires": T0 + 100, "priority": priority}}] * 100)
+    due = s.puts("q", [{}, {"opts": {"priority": 9}}, {"opts": {"priority": 2000}}])
+    s.advance(100)
+    dead = lambda: s.one("SELECT count(*) AS n FROM @standing WHERE part = 6").n
+    s.take("q", 0)
+    before = dead()
+    assert {t.id for t in s.take("q", 9)} == {put.id for put in due}
+    assert dead() - before <= 32, dead()
+    assert s.maintain().expired > 0 and s.counts("q") == (0, 0, 3, 200)
+
+
+def test_many_queues_are_asked_for_at_once(s):
+    names = [f"q{n}" for n in range(1000)]
+    s.puts("q", [{"queue": name, "kind": 2, "value": HOUR} for name in names])
+    ask = lambda: s.all("SELECT * FROM @next_1(%s::text[], NULL, false, NULL)", names)
+    assert all(row.instant > row.now_ms and not row.is_due for row in ask())
+    started = time.monotonic()
+    ask()
+    seconds, started = time.monotonic() - started, time.monotonic()
+    s.all("SELECT s.* FROM unnest(%s::text[]) AS q (name), LATERAL (SELECT next_due FROM @stats_1(q.name, 0, NULL) OFFSET 0) s", names[:100])
+    # Statistics of a queue are some statements on all tables.
+    assert seconds < (time.monotonic() - started) * 2.5, seconds
+
+
+def test_queues_that_were_emptied_cost_a_list_little(s):
+    s.put("z")
+    s.all("INSERT INTO @queue SELECT home_of, name FROM (SELECT @home_of(name, 0), name FROM "
+          "(SELECT 'q' || n AS name FROM generate_series(1, 20000) n) x) y RETURNING 1")
+    started = time.monotonic()
+    assert [row.name for row in s.all("SELECT * FROM @queues_1(NULL, 10, NULL)")] == ["z"]
+    assert s.one("SELECT * FROM @forecast_1(NULL, ARRAY[0]::bigint[], NULL)").code == ""
+    short = time.monotonic() - started
+    started = time.monotonic()
+    s.all("SELECT s.* FROM generate_series(1, 1000) g, LATERAL (SELECT code FROM @stats_1('q' || g, 0, NULL) OFFSET 0) s")
+    assert short < (time.monotonic() - started) * 3, "20,000 cost less than the statistics of 3,000"
+
+
+def test_two_that_trim_a_queue_remove_its_excess_once(s):
+    for n in range(12):
+        s.put("q")
+        s.settle(s.take("q")[0], "bury")
+    s.configure("q", dead_max=9)
+    dead = lambda: s.one("SELECT count(*) AS n FROM @standing WHERE part = 6").n
+    assert dead() == 9
+    other = type(s)(s.dsn)
+    s.all("UPDATE @setting SET own = own || '{\"dead_max\": 4}' WHERE qid <> 0 RETURNING 1")
+    with other.conn.transaction():
+        other.stats("q")
+        s.stats("q")
+    assert dead() == 4 and s.counts("q") == (0, 0, 0, 4)
+    other.conn.close()
+
+
+def test_a_put_that_a_purge_has_spared_is_found_before_maintenance_comes_to_it(s):
+    def spared(**item):
+        other = type(s)(s.dsn)
+        with other.conn.transaction():
+            put = other.put("q", **item)
+            s.put("q")
+            assert s.purge("q") >= 1
+        other.conn.close()
+        return put
+
+    # By key: one that was never touched, and one that lies in `standing` since it was due before its put.
+    for item in ({}, {"kind": 1, "value": 1}):
+        put = spared(key=b"k", **item)
+        assert s.get("q", key=b"k").name == s.get("q", id=put.id).name == "ready"
+        again = s.put("q", key=b"k")
+        assert (again.code, again.info) == ("key_taken", str(put.id)), again
+        assert s.change("q", key=b"k").what == "cancelled" and s.get("q", id=put.id).name == "unknown_queue"
+    gone = s.put("q", key=b"g")
+    assert s.purge("q") == 1 and s.get("q", id=gone.id).name == "unknown_queue"
+    assert s.put("q", key=b"g").outcome == 0, "a purged one is gone"
+    kept = spared(key=b"m")
+    assert s.change("q", id=kept.id, kind=2, value=HOUR).what == "moved"
+    for _ in range(3):
+        s.maintain()
+    assert s.get("q", key=b"m").name == "scheduled"
+
+
+def test_a_home_that_a_purge_has_ended_gets_no_message(s):
+    """A call reads the home, waits, and files a message: meanwhile a purge ends, and maintenance gives the home up."""
+    s.put("q")
+    taken = s.take("q")[0]
+    home = s.inner("SELECT home_of('q', 0) AS home")[0].home
+    s.put("q")
+    assert s.purge("q") == 1
+    for _ in range(3):
+        s.maintain()
+    assert s.one("SELECT is_done FROM @purge WHERE qid <> 0").is_done
+    answer = s.inner("SELECT settle_one(%s, %s, builtin_settings(), %s, %s, 2, NULL, NULL, NULL, 0) AS a", home, home,
+                     taken.id, taken.token)
+    assert "ready" in str(answer[0].a), answer
+    assert [t.id for t in s.take("q", 9)] == [taken.id]
+
+
+def test_a_step_of_the_maintenance_that_waits_undoes_no_other(s):
+    s.stop_clock(T0)
+    put = s.put("q", opts={"expires": T0 + 100})
+    s.advance(100)
+    other = type(s)(s.dsn)
+    with other.conn.transaction():
+        other.conn.execute("LOCK TABLE dwell.token IN ACCESS EXCLUSIVE MODE")
+        row = s.maintain()
+        assert (row.expired, row.forgotten) == (1, None)
+    other.conn.close()
+    assert s.maintain().forgotten == 0 and s.get("q", id=put.id).name == "dead"
+
+
+def test_the_name_of_an_emptied_queue_is_forgotten_unless_somebody_relies_on_it(s):
+    s.stop_clock(T0)
+    names = lambda: sorted(row.name for row in s.all("SELECT name FROM @queue"))
+
+    def emptied(*queues):
+        # Counts are folded where there are many rows.
+        for queue in queues:
+            for _ in range(60):
+                s.put(queue)
+            s.acks(s.take(queue, 100))
+        s.all("INSERT INTO @tally SELECT g %% 2, 0, 0, 0, 0, 0 FROM generate_series(1, 200) g RETURNING 1")
+        s.maintain()
+        assert all(s.one("SELECT count(*) AS n FROM @tally WHERE qid = @home_of(%s, 0)", queue).n == 0 for queue in queues)
+
+    emptied("a", "b", "c")
+    s.configure("kept", lease=5)
+    open_, old = type(s)(s.dsn), type(s)(s.dsn)
+    with open_.conn.transaction():
+        open_.all("SELECT pg_current_xact_id()")
+        for _ in range(3):
+            s.maintain()
+        assert names() == ["a", "b", "c", "kept"], "it may rely on the names"
+        late = open_.put("b")
+    for _ in range(3):
+        s.maintain()
+    assert names() == ["b", "kept"]
+    with old.conn.transaction():
+        old.conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        s.stop_clock(T0 + 30_000)
+        emptied("c")
+        old.all("SELECT FROM @queue")
+        s.stop_clock(T0 + 60_000)
+        for _ in range(3):
+            s.maintain()
+        assert names() == ["b", "kept"], names()
+        # Its snapshot still has the name.
+        stale = old.put("c")
+    assert names() == ["b", "c", "kept"]
+    assert s.one("SELECT * FROM @locate_1(ARRAY[%s]::bigint[], NULL)", stale.number).queue == "c"
+    assert s.one("SELECT * FROM @locate_1(ARRAY[%s]::bigint[], NULL)", late.number).queue == "b"
+    open_.conn.close(), old.conn.close()

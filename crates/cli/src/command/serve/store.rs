@@ -53,6 +53,9 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Re
             let refused =
                 |error: dwell_postgres::OpenError| refused(error.code(), error.is_retryable(), error);
             let store = Arc::new(opened.map_err(refused)?);
+            // Callers in SQL have the defaults of the configuration too.
+            let published = runtime.block_on(store.publish_defaults());
+            published.map_err(|error| self::refused(error.code(), error.is_retryable(), error))?;
             Ok(OpenedStore { shared: SharedStore::Postgres(Arc::clone(&store)), ..closed_by_itself(store) })
         }
         _ => {

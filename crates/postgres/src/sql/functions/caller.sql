@@ -48,6 +48,7 @@ DECLARE
   opts jsonb;
   a put_answer;
 BEGIN
+  PERFORM check_place();
   IF num_nonnulls(delay, due, level) > 1 THEN
     PERFORM refuse('malformed_delay');
   ELSIF delay IS NOT NULL THEN
@@ -94,6 +95,7 @@ CREATE OR REPLACE FUNCTION put(queue text, body bytea, delay interval DEFAULT NU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
+  PERFORM limit_waits(NULL);
   RETURN (put_sql(queue, body, delay, due, level, coalesce(key_bytes, convert_to(key, 'UTF8')), on_conflict, priority, headers,
     lease, max_attempts, expires, idempotency_key, true)).id;
 END
@@ -106,6 +108,7 @@ CREATE OR REPLACE FUNCTION put(queue text, body text, delay interval DEFAULT NUL
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
+  PERFORM limit_waits(NULL);
   RETURN (put_sql(queue, convert_to(body, 'UTF8'), delay, due, level, coalesce(key_bytes, convert_to(key, 'UTF8')),
     on_conflict, priority, headers, lease, max_attempts, expires, idempotency_key, true)).id;
 END
@@ -123,6 +126,7 @@ DECLARE
   a put_answer;
   state text;
 BEGIN
+  PERFORM limit_waits(NULL);
   BEGIN
     a := put_sql(queue, body, delay, due, level, coalesce(key_bytes, convert_to(key, 'UTF8')), on_conflict, priority, headers,
       lease, max_attempts, expires, idempotency_key, true);
@@ -144,11 +148,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mo
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   n int := coalesce(cardinality(bodies), 0);
-  most int := (builtin_settings()->>'limit_batch')::int;
+  most int := ((builtin_settings() || (SELECT s.own FROM setting s WHERE s.qid = 0))->>'limit_batch')::bigint;
   ids uuid[] := '{}';
   order_ int[];
   at int;
 BEGIN
+  PERFORM limit_waits(NULL);
+  PERFORM check_place();
   IF n > most THEN
     PERFORM refuse('batch_too_large', most::text);
   ELSIF delays IS NOT NULL AND dues IS NOT NULL THEN
@@ -186,6 +192,7 @@ SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   c record;
 BEGIN
+  PERFORM limit_waits(NULL);
   c := change_sql(queue, key, id, key_bytes, NULL, NULL);
   RETURN c.what;
 END
@@ -199,6 +206,7 @@ SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   c record;
 BEGIN
+  PERFORM limit_waits(NULL);
   IF num_nonnulls(delay, due, level) > 1 THEN
     PERFORM refuse('malformed_delay');
   END IF;
@@ -244,6 +252,7 @@ DECLARE
   a settle_answer;
   name text;
 BEGIN
+  PERFORM limit_waits(NULL);
   IF length(receipt) BETWEEN 51 AND 400 AND receipt COLLATE "C" ~ '^[A-Za-z0-9_-]+$' THEN
     BEGIN
       bytes := decode(rpad(translate(receipt, '-_', '+/'), (length(receipt) + 3) / 4 * 4, '='), 'base64');

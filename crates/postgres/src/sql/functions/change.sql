@@ -60,7 +60,7 @@ BEGIN
     PERFORM unfile(s, h.place);
     s.due := i.due;
     s.since := now_us / 1000;
-    PERFORM file_pending(s, p_home, settings, now_us / 1000);
+    PERFORM file_pending(s, settings, now_us / 1000);
   END IF;
 END
 $$;
@@ -78,6 +78,7 @@ DECLARE
   target record;
   n int := greatest(cardinality(p_id), cardinality(p_key));
 BEGIN
+  PERFORM limit_waits(p_defaults);
   IF NOT is_queue_name(p_queue) THEN
     PERFORM refuse('invalid_queue_name');
   END IF;

@@ -65,6 +65,7 @@ DECLARE
   now bigint;
   now_us bigint;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   f := facts_of(p_queue, p_defaults);
   now_us := clock_us();
   now := now_us / 1000;
@@ -76,18 +77,21 @@ BEGIN
     END IF;
   END IF;
   IF ids IS NULL THEN
-    PERFORM expire_some(f.home, f.settings, now, 10000);
-    PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
+    IF is_behind(f.qid, f.home, f.settings, now) THEN
+      RETURN;
+    END IF;
     PERFORM retain_some(f.qid, f.settings, now, 10000);
     IF p_kind IS NULL THEN
-      -- All in one statement: there are no keys or refusals to check.
+      -- One statement for a slice: there are no keys or refusals to check.
       WITH old AS (
-        SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= now ORDER BY s.died, s.id LIMIT p_most FOR UPDATE
+        SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= coalesce(p_before, now)
+        ORDER BY s.died, s.id LIMIT least(p_most, 10000) FOR UPDATE
       ), gone AS (
         DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
       ) SELECT count(*) INTO done FROM gone;
       PERFORM count_up(f.qid, f.qid, 0, 0, -done);
       PERFORM note(f.qid, 7, done);
+      is_more := done = 10000 AND p_most > done;
       code := '';
       RETURN NEXT;
       RETURN;
@@ -128,7 +132,7 @@ BEGIN
           code := 'key_taken'; info := owner;
         ELSE
           PERFORM unfile(h.s, 4);
-          PERFORM file_pending(revived(h.s, i.due, now), f.home, f.settings, now);
+          PERFORM file_pending(revived(h.s, i.due, now), f.settings, now);
         END IF;
       END IF;
     EXCEPTION WHEN lock_not_available THEN

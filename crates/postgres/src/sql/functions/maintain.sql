@@ -13,8 +13,6 @@ DECLARE
   seen int;
   slot int;
   f record;
-  -- Messages from another cluster have transaction ids of that cluster.
-  old bigint := (SELECT l.old_numbers FROM layout l);
 BEGIN
   -- A purge that was rolled back has used up an epoch, for which transactions with an old snapshot would wait.
   INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid, is_done)
@@ -32,12 +30,10 @@ BEGIN
         seen := seen + 1;
         s := fresh(p);
         PERFORM unfile(s, 1);
-        IF p.xid = last.xid OR number_of(p.id) <= old OR pg_visible_in_snapshot(p.xid, last.snapshot) THEN
-          IF s.keyed THEN
-            PERFORM free_key(s.qid, s.id);
-          END IF;
-        ELSE
-          PERFORM file_pending(s, last.next, f.settings, now);
+        IF is_spared(p.xid, p.id, last) THEN
+          PERFORM file_pending(s, f.settings, now);
+        ELSIF s.keyed THEN
+          PERFORM free_key(s.qid, s.id);
         END IF;
         done := done + 1;
       END LOOP;
@@ -48,12 +44,10 @@ BEGIN
     LOOP
       seen := seen + 1;
       PERFORM unfile(s, 2);
-      IF s.xid = last.xid OR number_of(s.id) <= old OR pg_visible_in_snapshot(s.xid, last.snapshot) THEN
-        IF s.keyed THEN
-          PERFORM free_key(s.qid, s.id);
-        END IF;
-      ELSE
-        PERFORM file_pending(s, last.next, f.settings, now);
+      IF is_spared(s.xid, s.id, last) THEN
+        PERFORM file_pending(s, f.settings, now);
+      ELSIF s.keyed THEN
+        PERFORM free_key(s.qid, s.id);
       END IF;
       done := done + 1;
     END LOOP;
@@ -74,23 +68,22 @@ BEGIN
 END
 $$;
 
--- Gives back the space of empty slots and parts. `sealed`: every message due before it is visible by now, or never will
--- be. A table that others have locked is skipped this time, and no transaction waits for us longer than `lock_timeout`.
-CREATE OR REPLACE FUNCTION give_back(now bigint, sealed bigint) RETURNS int
-LANGUAGE plpgsql AS $$
+-- Notes which slots are over, and returns the tables that may be empty: N is slot N, 100 + N is part N of `standing`.
+-- `p_sealed`: every message due before it is visible by now, or never will be. Locks no table.
+CREATE OR REPLACE FUNCTION idle_1(p_sealed bigint) RETURNS SETOF int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
 DECLARE
+  now bigint := clock_ms();
   t record;
   span record;
   epoch bigint;
   quiet bigint;
   is_empty boolean;
-  given int := 0;
 BEGIN
-  PERFORM set_config('lock_timeout', '20ms', true);
   FOR t IN SELECT s.slot, s.quiet_until FROM slot s WHERE s.slot > 0 AND s.quiet_until <= now ORDER BY s.slot LOOP
     span := span_of(t.slot);
     -- The first epoch of this slot that is not over.
-    epoch := sealed / span.ms;
+    epoch := p_sealed / span.ms;
     epoch := epoch + (t.slot - span.first - epoch % span.turns + span.turns) % span.turns;
     quiet := epoch * span.ms;
     CONTINUE WHEN quiet <= t.quiet_until OR quiet <= now;
@@ -100,43 +93,127 @@ BEGIN
   END LOOP;
   FOR t IN SELECT s.slot FROM slot s WHERE s.slot > 0 AND s.quiet_until > now
     AND (pg_relation_size('body_' || s.slot) > 0 OR pg_relation_size('pend_' || s.slot) > 0)
-    AND NOT EXISTS (SELECT FROM standing x WHERE slot_in(x.id) = s.slot)
   LOOP
-    BEGIN
-      EXECUTE format('LOCK TABLE pend_%1$s, body_%1$s IN ACCESS EXCLUSIVE MODE', t.slot);
-      EXECUTE format('SELECT NOT EXISTS (SELECT FROM pend_%s)', t.slot) INTO is_empty;
-      IF is_empty AND NOT EXISTS (SELECT FROM standing x WHERE slot_in(x.id) = t.slot) THEN
-        EXECUTE format('TRUNCATE pend_%1$s, body_%1$s', t.slot);
-        given := given + 1;
-      END IF;
-    EXCEPTION WHEN lock_not_available THEN
-      NULL;
-    END;
+    EXECUTE format('SELECT NOT EXISTS (SELECT FROM pend_%s)', t.slot) INTO is_empty;
+    IF is_empty THEN
+      RETURN NEXT t.slot;
+    END IF;
   END LOOP;
-  FOR t IN SELECT g.part FROM generate_series(0, 5) AS g (part)
-    WHERE g.part <> part_now(g.part / 3 * 3, now) AND pg_relation_size('standing_' || g.part) > 0
-  LOOP
-    BEGIN
-      IF t.part = part_now(t.part / 3 * 3, now + 600000) THEN
-        -- Its turn is next: the remaining rows are moved if they are few.
-        EXECUTE format('WITH left_ AS (SELECT s.ctid AS tid FROM standing_%1$s s LIMIT 1000 FOR UPDATE SKIP LOCKED), '
-          'gone AS (DELETE FROM standing_%1$s WHERE ctid = ANY (ARRAY(SELECT l.tid FROM left_ l)) RETURNING *) '
-          'INSERT INTO standing SELECT (jsonb_populate_record(ROW(g.*)::standing, jsonb_build_object(''part'', %2$s))).* FROM gone g',
-          t.part, part_now(t.part / 3 * 3, now));
-      END IF;
-      EXECUTE format('SELECT NOT EXISTS (SELECT FROM standing_%s)', t.part) INTO is_empty;
-      CONTINUE WHEN NOT is_empty;
-      EXECUTE format('LOCK TABLE standing_%s IN ACCESS EXCLUSIVE MODE', t.part);
-      EXECUTE format('SELECT NOT EXISTS (SELECT FROM standing_%s)', t.part) INTO is_empty;
-      IF is_empty THEN
-        EXECUTE format('TRUNCATE standing_%s', t.part);
-        given := given + 1;
-      END IF;
-    EXCEPTION WHEN lock_not_available THEN
-      NULL;
-    END;
-  END LOOP;
-  RETURN given;
+  RETURN QUERY SELECT 100 + g.part FROM generate_series(0, 5) AS g (part)
+    WHERE g.part <> part_now(g.part / 3 * 3, now) AND pg_relation_size('standing_' || g.part) > 0;
+END
+$$;
+
+-- Whether a touched message has its body in this slot. Leases have no index for it: they are read.
+CREATE OR REPLACE FUNCTION is_needed(p_slot int) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN EXISTS (SELECT FROM standing_6 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_3 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_4 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_5 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_0 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_1 x WHERE slot_in(x.id) = p_slot)
+    OR EXISTS (SELECT FROM standing_2 x WHERE slot_in(x.id) = p_slot);
+END
+$$;
+
+-- Gives back the space of one table that `idle_1` named, if it is empty. Returns whether it did. What others have locked is
+-- skipped, and no transaction waits for this longer than `lock_timeout`, besides writers to a slot that is over.
+CREATE OR REPLACE FUNCTION give_back_1(p_table int) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '20ms' AS $$
+DECLARE
+  now bigint := clock_ms();
+  n int := p_table % 100;
+  is_empty boolean;
+BEGIN
+  -- One process at a time.
+  IF NOT pg_try_advisory_xact_lock(1685546350, hashtext(current_schema() || p_table)) THEN
+    RETURN false;
+  ELSIF p_table < 100 THEN
+    IF is_needed(n) THEN
+      RETURN false;
+    END IF;
+    -- Keeps writers out, not readers, while it looks again: a message may have been put and taken meanwhile.
+    EXECUTE format('LOCK TABLE pend_%1$s, body_%1$s IN SHARE ROW EXCLUSIVE MODE', n);
+    EXECUTE format('SELECT NOT EXISTS (SELECT FROM pend_%s)', n) INTO is_empty;
+    IF NOT is_empty OR is_needed(n) OR NOT EXISTS (SELECT FROM slot s WHERE s.slot = n AND s.quiet_until > now) THEN
+      RETURN false;
+    END IF;
+    EXECUTE format('TRUNCATE pend_%1$s, body_%1$s', n);
+    RETURN true;
+  END IF;
+  IF n = part_now(n / 3 * 3, now) THEN
+    RETURN false;
+  ELSIF n = part_now(n / 3 * 3, now + 600000) THEN
+    -- Its turn is next: the remaining rows are moved if they are few.
+    EXECUTE format('WITH left_ AS (SELECT s.ctid AS tid FROM standing_%1$s s LIMIT 1000 FOR UPDATE SKIP LOCKED), '
+      'gone AS (DELETE FROM standing_%1$s WHERE ctid = ANY (ARRAY(SELECT l.tid FROM left_ l)) RETURNING *) '
+      'INSERT INTO standing SELECT (jsonb_populate_record(ROW(g.*)::standing, jsonb_build_object(''part'', %2$s))).* FROM gone g',
+      n, part_now(n / 3 * 3, now));
+  END IF;
+  EXECUTE format('SELECT NOT EXISTS (SELECT FROM standing_%s)', n) INTO is_empty;
+  IF NOT is_empty THEN
+    RETURN false;
+  END IF;
+  EXECUTE format('LOCK TABLE standing_%s IN ACCESS EXCLUSIVE MODE', n);
+  EXECUTE format('SELECT NOT EXISTS (SELECT FROM standing_%s)', n) INTO is_empty;
+  IF is_empty THEN
+    EXECUTE format('TRUNCATE standing_%s', n);
+  END IF;
+  RETURN is_empty;
+END
+$$;
+
+-- Removes names that appear twice, and those of queues that have neither messages nor settings.
+--
+-- A put relies on a name that it has read, without a lock. So a name is first `gone`, once a minute: puts that begin then
+-- enter it anew. It is removed when all transactions have ended that had an id by the time the mark was visible, unless one
+-- of them has put.
+CREATE OR REPLACE FUNCTION forget_names(now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  marked int;
+BEGIN
+  DELETE FROM queue q WHERE EXISTS (SELECT FROM queue o WHERE o.qid = q.qid AND (o.gone, o.ctid) < (q.gone, q.ctid));
+  UPDATE queue q SET gone = false, seen = NULL WHERE q.gone
+    AND (EXISTS (SELECT FROM tally t WHERE t.qid = q.qid) OR EXISTS (SELECT FROM setting s WHERE s.qid = q.qid));
+  DELETE FROM queue q WHERE q.gone AND q.seen < pg_snapshot_xmin(pg_current_snapshot())
+    AND NOT EXISTS (SELECT FROM tally t WHERE t.qid = q.qid) AND NOT EXISTS (SELECT FROM setting s WHERE s.qid = q.qid);
+  IF EXISTS (SELECT FROM queue q WHERE q.gone AND q.seen IS NULL) THEN
+    UPDATE queue q SET seen = pg_current_xact_id() WHERE q.gone AND q.seen IS NULL;
+  END IF;
+  IF now % 60000 < 2000 THEN
+    WITH free AS (
+      SELECT q.ctid AS tid FROM queue q WHERE NOT q.gone AND NOT EXISTS (SELECT FROM tally t WHERE t.qid = q.qid)
+        AND NOT EXISTS (SELECT FROM setting s WHERE s.qid = q.qid)
+        AND NOT EXISTS (SELECT FROM purge p WHERE p.qid = q.qid AND NOT p.is_done)
+      LIMIT 10000 FOR UPDATE SKIP LOCKED
+    ), done AS (
+      UPDATE queue SET gone = true WHERE ctid = ANY (ARRAY(SELECT f.tid FROM free f)) RETURNING 1
+    ) SELECT count(*) INTO marked FROM done;
+    IF marked > 0 THEN
+      UPDATE forgotten SET times = nextval('forgets');
+    END IF;
+  END IF;
+END
+$$;
+
+-- Folds the counts, if there are many rows. Those that others have locked are left.
+CREATE OR REPLACE FUNCTION fold_tally() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  folded int := 0;
+BEGIN
+  IF (SELECT count(*) - count(DISTINCT (t.qid, t.home)) > 100 FROM tally t) THEN
+    WITH gone AS (
+      DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM tally t LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING *
+    ), kept AS (
+      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g GROUP BY 1, 2
+      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0
+    ) SELECT count(*) INTO folded FROM gone;
+  END IF;
+  RETURN folded;
 END
 $$;
 
@@ -161,29 +238,49 @@ BEGIN
 END
 $$;
 
--- Returns the number of rows that each step has processed; writes nothing if there is nothing to do.
-CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, p_defaults jsonb, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
-  OUT given_back int, OUT ended int) RETURNS record
+-- Returns the number of rows that each step has processed; writes nothing if there is nothing to do. A step that waits too
+-- long for a lock is undone by itself, and comes again with the next call.
+CREATE OR REPLACE FUNCTION maintain_1(p_defaults jsonb, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
+  OUT ended int) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
 BEGIN
-  expired := expire_all(p_defaults, now, 1000);
-  PERFORM retain_all(p_defaults, now);
-  ended := sweep_sessions(p_defaults, now);
-  forgotten := forget_tokens(ARRAY(
-    SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED));
-  folded := 0;
-  IF (SELECT count(*) - count(DISTINCT (t.qid, t.home)) > 100 FROM tally t) THEN
-    WITH gone AS (
-      DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM tally t LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING *
-    ), kept AS (
-      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g GROUP BY 1, 2
-      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0
-    ) SELECT count(*) INTO folded FROM gone;
-  END IF;
-  purged := clean_purges(p_defaults, now, 10000);
-  DELETE FROM queue q WHERE EXISTS (SELECT FROM queue o WHERE o.qid = q.qid AND o.ctid < q.ctid);
-  given_back := give_back(now, p_sealed);
+  BEGIN
+    expired := expire_all(p_defaults, now, 1000);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    PERFORM retain_all(p_defaults, now);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    ended := sweep_sessions(p_defaults, now);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    forgotten := forget_tokens(ARRAY(
+      SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED));
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    folded := fold_tally();
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    purged := clean_purges(p_defaults, now, 10000);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  BEGIN
+    PERFORM forget_names(now);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
 END
 $$;

@@ -48,13 +48,23 @@ BEGIN
     END IF;
     SELECT * INTO s FROM standing x WHERE x.id = p_id;
     IF FOUND THEN
-      IF s.qid <> p_qid OR (s.part BETWEEN 3 AND 5 AND s.home <> p_home) THEN
+      IF s.qid <> p_qid OR (s.part BETWEEN 3 AND 5 AND s.home <> p_home
+        AND NOT (s.home = ANY (left_homes(p_qid)) AND is_spared(s.xid, s.id, last_purge(p_qid)))) THEN
         RETURN;
       END IF;
       state := CASE WHEN s.part < 3 THEN 3 WHEN s.part < 6 THEN 1 ELSE 4 END;
       EXIT;
     END IF;
   END LOOP;
+  IF state = 0 AND cardinality(left_homes(p_qid)) > 0 THEN
+    -- A purge may have spared it, and maintenance not have come to it.
+    SELECT * INTO p FROM pend x
+      WHERE x.slot = slot_in(p_id)::smallint AND x.home = ANY (left_homes(p_qid)) AND x.lane IN (0, 1) AND x.id = p_id;
+    IF FOUND AND is_spared(p.xid, p.id, last_purge(p_qid)) THEN
+      s := fresh(p);
+      state := 1;
+    END IF;
+  END IF;
   IF state = 3 AND s.deadline <= now THEN
     most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
     state := 1;
@@ -99,6 +109,7 @@ DECLARE
   now bigint;
   most bigint;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
     PERFORM refuse('session_lost');
@@ -214,10 +225,8 @@ BEGIN
       target := CASE WHEN p_dead THEN dead_by_key(f.qid, f.home, p_key[at], f.settings, now) END;
       v := seen(f.qid, f.home, target, f.settings, now);
     END IF;
-    IF NOT is_known THEN
-      r.code := 'unknown_queue';
-    ELSIF target IS NULL OR coalesce(v.state, 0) = 0 THEN
-      r.code := 'message_not_found';
+    IF target IS NULL OR coalesce(v.state, 0) = 0 THEN
+      r.code := CASE WHEN is_known THEN 'message_not_found' ELSE 'unknown_queue' END;
     ELSE
       SELECT * INTO b FROM body x WHERE x.number = number_of(target) AND x.slot = slot_in(target)::smallint;
       r := row_of(at, v.state, v.s, b, now);
@@ -298,8 +307,9 @@ BEGIN
   IF NOT is_known(p_queue, f.qid, f.own, now) THEN
     PERFORM refuse('unknown_queue');
   END IF;
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 10000);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    RETURN;
+  END IF;
   PERFORM retain_some(f.qid, f.settings, now, 10000);
   IF p_state < 3 THEN
     from_ := CASE p_state WHEN 1 THEN first_id(now + 1) ELSE first_id(0) END;
@@ -379,13 +389,14 @@ BEGIN
     RETURN QUERY SELECT * FROM list_1(p_queue, p_state, NULL, NULL, 1, 1, p_defaults) l WHERE l.item IS NOT NULL;
     RETURN;
   END IF;
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 10000);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    RETURN;
+  END IF;
   PERFORM retain_some(f.qid, f.settings, now, 10000);
   IF p_state = 2 THEN
     slots := slots_at(now);
     PERFORM ripen(f.home, f.settings, 0, now, 1000, slots);
-    found := heads(ARRAY[f.home], ARRAY[0]::bigint[], now, 1, NULL, slots);
+    found := heads(ARRAY[f.home], ARRAY[0]::bigint[], now, 1, NULL, slots, now);
     one := found[1].id;
   ELSE
     SELECT s.id INTO one FROM standing_6 s WHERE s.qid = f.qid

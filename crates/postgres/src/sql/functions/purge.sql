@@ -35,14 +35,15 @@ DECLARE
   now bigint := clock_ms();
 BEGIN
   -- Messages whose time is over are dead by now, and stay.
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 2147483647);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    RETURN NULL;
+  END IF;
   RETURN purge_queue(p_queue, f.qid);
 END
 $$;
 
--- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased.
--- The dead go one by one: see docs/decisions, "Open".
+-- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased. The store has
+-- discarded the dead in slices before: here are those that died since.
 CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off AS $$
@@ -52,9 +53,10 @@ DECLARE
   removed bigint;
   dead bigint;
 BEGIN
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 2147483647);
-  PERFORM retain_some(f.qid, f.settings, now, 9223372036854775807);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    RETURN NULL;
+  END IF;
+  PERFORM retain_some(f.qid, f.settings, now, 10000);
   removed := purge_queue(p_queue, f.qid);
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);

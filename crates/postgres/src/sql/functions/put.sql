@@ -40,7 +40,7 @@ BEGIN
     s.qid := p_qid; s.due := p_due; s.priority := p_priority; s.expires := p_expires; s.max_attempts := p_attempts;
     s.lease_own := p_lease; s.id := id; s.keyed := CASE WHEN p_key IS NOT NULL THEN true END; s.attempts := 0; s.takes := 0;
     s.since := now;
-    PERFORM file_pending(s, p_home, settings, now);
+    PERFORM file_pending(s, settings, now);
   ELSE
     INSERT INTO pend VALUES (p_home, pg_current_xact_id(), p_expires, id, in_slot,
       CASE p_priority WHEN 1024 THEN 0 ELSE 1 END, CASE WHEN p_key IS NOT NULL THEN true END);
@@ -188,7 +188,7 @@ BEGIN
           -- It becomes ready now, if it was not ready before.
           own.since := CASE WHEN own.due > now AND i.due <= now THEN now ELSE own.since END;
           own.due := i.due;
-          PERFORM file_pending(own, f.home, f.settings, now);
+          PERFORM file_pending(own, f.settings, now);
         END IF;
         a.id := owner; a.number := number_of(owner); a.due := own.due; a.outcome := 2;
       END IF;
@@ -370,6 +370,8 @@ DECLARE
   -- The number of idempotency keys of each queue in the batch, as jsonb by name.
   remembered jsonb := '{}';
 BEGIN
+  PERFORM limit_waits(p_defaults);
+  PERFORM check_place();
   IF p_opts IS NULL AND p_key IS NULL AND p_token IS NULL THEN
     FOR q, places, kinds, values_, bodies IN
       SELECT u.queue, array_agg(u.place ORDER BY u.place), array_agg(u.kind ORDER BY u.place),

@@ -15,20 +15,25 @@ LANGUAGE sql IMMUTABLE AS $$
     "limit_leased_queue": 100000}'::jsonb
 $$;
 
--- What a call needs to know of a queue. `pause`: 0 running, -1 paused, otherwise the instant at which the pause ends.
-CREATE OR REPLACE FUNCTION facts_of(name text, defaults jsonb,
-  OUT qid bigint, OUT home bigint, OUT settings jsonb, OUT own jsonb) RETURNS record
+-- Limits how long this call waits for what other transactions hold, if that is set; the caller's own setting is restored
+-- when the function ends that names `lock_timeout`.
+CREATE OR REPLACE FUNCTION limit_waits(p_defaults jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  ms text := coalesce(p_defaults, (SELECT s.own FROM setting s WHERE s.qid = 0))->>'lock_ms';
+BEGIN
+  IF ms IS NOT NULL THEN
+    PERFORM set_config('lock_timeout', ms, true);
+  END IF;
+END
+$$;
+
+-- With an old snapshot a transaction would put into a purged home. The value of a sequence is not subject to the snapshot.
+CREATE OR REPLACE FUNCTION check_purges() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   epoch bigint;
 BEGIN
-  qid := home_of(name, 0);
-  SELECT p.next INTO home FROM purge p WHERE p.qid = facts_of.qid ORDER BY p.generation DESC LIMIT 1;
-  home := coalesce(home, qid);
-  SELECT s.own INTO own FROM setting s WHERE s.qid = facts_of.qid;
-  settings := builtin_settings() || coalesce(defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}')
-    || coalesce(own, '{}');
-  -- With an old snapshot a transaction would put into a purged home. The value of a sequence is not subject to the snapshot.
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     SELECT last_value INTO epoch FROM purges WHERE is_called;
     IF epoch > coalesce((SELECT max(p.epoch) FROM purge p), 0) THEN
@@ -37,6 +42,32 @@ BEGIN
         HINT = 'The transaction might succeed if retried.';
     END IF;
   END IF;
+END
+$$;
+
+-- What a call needs to know of a queue. `pause`: 0 running, -1 paused, otherwise the instant at which the pause ends.
+CREATE OR REPLACE FUNCTION facts_of(name text, defaults jsonb,
+  OUT qid bigint, OUT home bigint, OUT settings jsonb, OUT own jsonb) RETURNS record
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  qid := home_of(name, 0);
+  SELECT p.next INTO home FROM purge p WHERE p.qid = facts_of.qid ORDER BY p.generation DESC LIMIT 1;
+  home := coalesce(home, qid);
+  SELECT s.own INTO own FROM setting s WHERE s.qid = facts_of.qid;
+  settings := builtin_settings() || coalesce(defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}')
+    || coalesce(own, '{}');
+  PERFORM check_purges();
+END
+$$;
+
+-- The home of a queue, for a message that is about to be filed there. The transaction has an id before it reads: a purge
+-- that it does not see then ends no home that it files into (`clean_purges`).
+CREATE OR REPLACE FUNCTION home_now(p_qid bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  PERFORM pg_current_xact_id();
+  PERFORM check_purges();
+  RETURN coalesce((SELECT p.next FROM purge p WHERE p.qid = p_qid ORDER BY p.generation DESC LIMIT 1), p_qid);
 END
 $$;
 
@@ -60,13 +91,18 @@ BEGIN
 END
 $$;
 
--- Inserts the name of a queue, unless the limit of queues is reached.
+-- Inserts the name of a queue, unless the limit of queues is reached. The transaction must have an id before (`forget_names`).
 CREATE OR REPLACE FUNCTION enter_queue(name text, qid bigint, most bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
   other text;
+  is_there boolean;
 BEGIN
-  SELECT q.name INTO other FROM queue q WHERE q.qid = enter_queue.qid LIMIT 1;
+  SELECT q.name, NOT q.gone INTO other, is_there FROM queue q WHERE q.qid = enter_queue.qid ORDER BY q.gone LIMIT 1;
+  IF is_there AND current_setting('transaction_isolation') <> 'read committed' THEN
+    -- By an old snapshot the row may have been removed since.
+    is_there := (SELECT f.times FROM forgotten f) = (SELECT s.last_value FROM forgets s);
+  END IF;
   IF other <> name COLLATE "C" THEN
     RETURN 'foreign_data';
   END IF;
@@ -77,7 +113,7 @@ BEGIN
     AND (SELECT count(*) FROM (SELECT FROM queue LIMIT most) q) >= most AND known_queues() >= most THEN
     RETURN 'too_many_queues';
   END IF;
-  IF other IS NULL THEN
+  IF is_there IS NOT TRUE THEN
     INSERT INTO queue VALUES (qid, name);
   END IF;
   RETURN '';

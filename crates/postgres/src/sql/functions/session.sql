@@ -21,7 +21,7 @@ BEGIN
     ELSIF is_release THEN
       s.releases := coalesce(s.releases, 0) + 1;
       s.since := now;
-      PERFORM file_pending(s, f.home, f.settings, now);
+      PERFORM file_pending(s, f.settings, now);
     ELSE
       PERFORM lapse(s, now, f.home, f.settings, now);
     END IF;
@@ -36,8 +36,11 @@ CREATE OR REPLACE FUNCTION begin_session_1(p_client text, p_defaults jsonb) RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
-  made bigint := nextval('sessions');
+  made bigint;
 BEGIN
+  PERFORM limit_waits(p_defaults);
+  PERFORM check_place();
+  made := nextval('sessions');
   PERFORM end_client_1(p_client, p_defaults);
   INSERT INTO session VALUES (made, p_client, clock_ms() + session_ms());
   RETURN made;
@@ -52,6 +55,7 @@ SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   was session;
 BEGIN
+  PERFORM limit_waits(NULL);
   -- A sweep that ends the session removes the rows found here, so one of the two waits for the other.
   SELECT * INTO was FROM session s WHERE s.session = p_session ORDER BY s.alive_until DESC LIMIT 1 FOR UPDATE;
   IF NOT FOUND THEN
@@ -81,6 +85,7 @@ DECLARE
   old bigint;
   ended int := 0;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   FOR old IN SELECT DISTINCT s.session FROM session s WHERE s.client = p_client COLLATE "C" LOOP
     DELETE FROM session s WHERE s.session = old;
     ended := ended + end_leases(old, now, false, p_defaults);
@@ -94,6 +99,7 @@ CREATE OR REPLACE FUNCTION end_session_1(p_session bigint, p_defaults jsonb) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
+  PERFORM limit_waits(p_defaults);
   DELETE FROM session s WHERE s.session = p_session;
   RETURN end_leases(p_session, clock_ms(), true, p_defaults);
 END

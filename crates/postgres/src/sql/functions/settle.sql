@@ -90,7 +90,7 @@ BEGIN
   -- A message that is given back keeps its lateness. If it was taken untouched, it has been there since its put.
   s.since := CASE p_action WHEN 5 THEN coalesce(s.since,
     (SELECT b.created FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint)) ELSE now END;
-  place := file_pending(s, p_home, settings, now);
+  place := file_pending(s, settings, now);
   a.what := CASE WHEN place = 0 THEN 'gone' WHEN place = 4 THEN 'dead' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
   a.value := CASE WHEN place = 4 THEN 3 WHEN place = 2 AND s.due > now THEN s.due END;
   RETURN a;
@@ -144,6 +144,7 @@ DECLARE
   n int := coalesce(cardinality(p_id), 0);
   name text;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   now := clock_ms();
   IF p_action IS NULL THEN
@@ -218,6 +219,7 @@ DECLARE
   place int;
   most bigint;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   FOR at IN 1 .. coalesce(cardinality(p_id), 0) LOOP
     item := at; code := ''; info := NULL; what := NULL; value := NULL;

@@ -1,75 +1,51 @@
 -- Statistics of queues.
 
--- For takes that wait on a queue: whether something is due, and the earliest instant at which time alone may change that.
-CREATE OR REPLACE FUNCTION next_instant(p_qid bigint, p_home bigint, p_floor bigint, settings jsonb, now bigint,
-  OUT is_due boolean, OUT instant bigint) RETURNS record
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-  pause bigint := (settings->>'pause')::bigint;
-  soonest bigint;
-  deadline bigint := (SELECT s.deadline FROM standing s WHERE s.part < 3 AND s.qid = p_qid ORDER BY s.deadline LIMIT 1);
-  in_lane smallint;
-BEGIN
-  is_due := deadline <= now;
-  IF deadline <= now THEN
-    -- A take applies the lapse, and then polls again.
-    deadline := NULL;
-  END IF;
-  instant := deadline;
-  IF pause = -1 THEN
-    is_due := false;
-    instant := NULL;
-    RETURN;
-  ELSIF pause > now THEN
-    is_due := false;
-    instant := pause;
-    RETURN;
-  END IF;
-  FOREACH in_lane IN ARRAY ARRAY[0, 1] LOOP
-    soonest := due_of((SELECT p.id FROM pend p WHERE p.home = p_home AND p.lane = in_lane AND p.id >= first_id(p_floor)
-      ORDER BY p.id LIMIT 1));
-    IF soonest <= now THEN
-      is_due := true;
-      soonest := due_of((SELECT p.id FROM pend p WHERE p.home = p_home AND p.lane = in_lane AND p.id >= first_id(now + 1)
-        ORDER BY p.id LIMIT 1));
-    END IF;
-    instant := least(instant, soonest);
-  END LOOP;
-  soonest := (SELECT s.due FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = p_home ORDER BY s.due LIMIT 1);
-  IF soonest <= now THEN
-    is_due := true;
-    soonest := (SELECT s.due FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = p_home AND s.due > now
-      ORDER BY s.due LIMIT 1);
-  END IF;
-  instant := least(instant, soonest);
-  is_due := coalesce(is_due, false);
-END
-$$;
-
--- For each queue that is waited on: whether something is due, and when to poll next (null: only after a change). Reads
--- only. `p_all`: takes wait for any lease of the store to end.
+-- For each queue that is waited on: whether something is due, and the earliest instant at which time alone may change that
+-- (null: only a change can). Reads only. `p_all`: takes wait for any lease of the store to end.
+--
+-- It is one statement for all queues, since one on `pend` begins with all of its partitions.
 CREATE OR REPLACE FUNCTION next_1(p_queues text[], p_floors bigint[], p_all boolean, p_defaults jsonb)
 RETURNS TABLE (item int, is_due boolean, instant bigint, now_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-  f record;
-  n record;
+  now bigint := clock_ms();
+  general bigint := (builtin_settings() || coalesce(p_defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}'))->>'pause';
   ends bigint;
 BEGIN
-  now_ms := clock_ms();
   IF p_all THEN
     ends := (SELECT min(s.deadline) FROM standing s WHERE s.part < 3);
   END IF;
-  FOR at IN 1 .. cardinality(p_queues) LOOP
-    f := facts_of(p_queues[at], p_defaults);
-    item := at;
-    n := next_instant(f.qid, f.home, coalesce(p_floors[at], 0), f.settings, now_ms);
-    is_due := n.is_due OR coalesce(ends <= now_ms, false);
-    instant := least(n.instant, CASE WHEN ends > now_ms THEN ends END);
-    RETURN NEXT;
-  END LOOP;
+  RETURN QUERY
+    SELECT q.n::int, x.is_due OR coalesce(ends <= now, false), least(x.instant, CASE WHEN ends > now THEN ends END), now
+    FROM (
+      SELECT u.n, h.qid, coalesce((SELECT p.next FROM purge p WHERE p.qid = h.qid ORDER BY p.generation DESC LIMIT 1), h.qid) AS home,
+        first_id(coalesce(u.floor, 0)) AS low, coalesce((SELECT (s.own->>'pause')::bigint FROM setting s WHERE s.qid = h.qid), general) AS pause
+      FROM unnest(p_queues, p_floors) WITH ORDINALITY AS u (name, floor, n), LATERAL (SELECT home_of(u.name, 0) AS qid OFFSET 0) h
+      OFFSET 0
+    ) q, LATERAL (
+      -- The first of each kind. A lease that has run out makes its queue due: a take applies the lapse, and then polls again.
+      SELECT (SELECT s.deadline FROM standing s WHERE s.part < 3 AND s.qid = q.qid ORDER BY s.deadline LIMIT 1) AS lease,
+        due_of((SELECT p.id FROM pend p WHERE p.home = q.home AND p.lane = 0 AND p.id >= q.low ORDER BY p.id LIMIT 1)) AS usual,
+        due_of((SELECT p.id FROM pend p WHERE p.home = q.home AND p.lane = 1 AND p.id >= q.low ORDER BY p.id LIMIT 1)) AS other,
+        (SELECT s.due FROM standing s WHERE s.part IN (3, 4, 5) AND s.home = q.home ORDER BY s.due LIMIT 1) AS moved
+      OFFSET 0
+    ) f, LATERAL (
+      SELECT
+        CASE WHEN q.pause = -1 OR q.pause > now THEN false
+          ELSE coalesce(least(f.lease, f.usual, f.other, f.moved) <= now, false) END AS is_due,
+        CASE WHEN q.pause = -1 THEN NULL WHEN q.pause > now THEN q.pause
+          -- Of those that are due, the first one that is not.
+          ELSE least(CASE WHEN f.lease > now THEN f.lease END,
+            CASE WHEN f.usual > now THEN f.usual WHEN f.usual <= now THEN
+              due_of((SELECT p.id FROM pend p WHERE p.home = q.home AND p.lane = 0 AND p.id >= first_id(now + 1) ORDER BY p.id LIMIT 1)) END,
+            CASE WHEN f.other > now THEN f.other WHEN f.other <= now THEN
+              due_of((SELECT p.id FROM pend p WHERE p.home = q.home AND p.lane = 1 AND p.id >= first_id(now + 1) ORDER BY p.id LIMIT 1)) END,
+            CASE WHEN f.moved > now THEN f.moved WHEN f.moved <= now THEN
+              (SELECT s.due FROM standing s WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.due > now ORDER BY s.due LIMIT 1) END) END AS instant
+      OFFSET 0
+    ) x;
 END
 $$;
 
@@ -106,6 +82,17 @@ BEGIN
 END
 $$;
 
+-- The first name after this one whose queue may have messages or settings. Names remain when a queue has neither: those are
+-- passed over by index.
+CREATE OR REPLACE FUNCTION next_name(p_last text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT q.name FROM queue q WHERE q.name > p_last COLLATE "C"
+    AND (EXISTS (SELECT FROM tally t WHERE t.qid = q.qid) OR EXISTS (SELECT FROM setting s WHERE s.qid = q.qid))
+    ORDER BY q.name LIMIT 1);
+END
+$$;
+
 -- The number of scheduled messages due by each of these instants, of these queues or of all: `scheduled` in all, then by
 -- instant. Each queue is counted in one statement.
 CREATE OR REPLACE FUNCTION forecast_1(p_queues text[], p_edges bigint[], p_defaults jsonb,
@@ -130,8 +117,8 @@ BEGIN
   counts := array_fill(0::bigint, ARRAY[cardinality(sorted)]);
   LOOP
     IF p_queues IS NULL THEN
-      SELECT q.name INTO name FROM queue q WHERE q.name > last COLLATE "C" ORDER BY q.name LIMIT 1;
-      EXIT WHEN NOT FOUND;
+      name := next_name(last);
+      EXIT WHEN name IS NULL;
       last := name;
     ELSE
       at := at + 1;
@@ -145,8 +132,9 @@ BEGIN
       code := 'unknown_queue'; info := name;
       RETURN;
     END IF;
-    PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-    PERFORM expire_some(f.home, f.settings, now, 10000);
+    IF is_behind(f.qid, f.home, f.settings, now) THEN
+      RETURN;
+    END IF;
     FOR c IN
       SELECT width_bucket(x.due, sorted) AS bucket, x.due = ANY (sorted) AS is_edge, count(*) AS n FROM (
         SELECT due_of(p.id) AS due FROM pend p WHERE p.home = f.home AND p.lane = 0 AND p.id >= first_id(now + 1)
@@ -195,8 +183,10 @@ BEGIN
   now_ms := now;
   own := coalesce(f.own, '{}');
   home := f.home;
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 10000);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    code := 'again';
+    RETURN;
+  END IF;
   PERFORM retain_some(f.qid, f.settings, now, 10000);
   IF NOT is_known(p_name, f.qid, f.own, now) THEN
     code := 'unknown_queue';
@@ -250,16 +240,25 @@ DECLARE
   last text := coalesce(p_after, '') COLLATE "C";
 BEGIN
   WHILE n < p_max LOOP
-    SELECT q.name INTO name FROM queue q WHERE q.name > last COLLATE "C" ORDER BY q.name LIMIT 1;
-    EXIT WHEN NOT FOUND;
+    name := next_name(last);
+    EXIT WHEN name IS NULL;
     last := name;
     s := stats_of(name, 0, p_defaults);
+    EXIT WHEN s.code = 'again';
     CONTINUE WHEN s.code <> '';
     scheduled := s.scheduled; ready := s.ready; ready_urgent := s.ready_urgent; leased := s.leased; dead := s.dead;
     next_due := s.next_due; own := s.own; now_ms := s.now_ms;
     n := n + 1;
     RETURN NEXT;
   END LOOP;
+END
+$$;
+
+-- Makes these defaults those of callers in SQL, in this database. Writes nothing if they are already.
+CREATE OR REPLACE FUNCTION publish_1(p_defaults jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '1s' AS $$
+BEGIN
+  UPDATE setting SET own = p_defaults WHERE qid = 0 AND own <> p_defaults;
 END
 $$;
 
@@ -276,13 +275,16 @@ DECLARE
   now bigint := clock_ms();
   general jsonb := builtin_settings() || coalesce(p_defaults, (SELECT s.own FROM setting s WHERE s.qid = 0), '{}');
 BEGIN
+  PERFORM limit_waits(p_defaults);
   IF NOT is_queue_name(p_queue) THEN
     PERFORM refuse('invalid_queue_name');
   END IF;
+  PERFORM pg_current_xact_id();
   f := facts_of(p_queue, p_defaults);
   -- What time has changed so far is applied with the old settings.
-  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.home, f.settings, now, 2147483647);
+  IF is_behind(f.qid, f.home, f.settings, now) THEN
+    RETURN;
+  END IF;
   INSERT INTO setting VALUES (f.qid, '{}') ON CONFLICT DO NOTHING;
   SELECT s.own INTO next FROM setting s WHERE s.qid = f.qid FOR UPDATE;
   next := (next || coalesce(p_set, '{}')) - coalesce(p_reset, '{}');

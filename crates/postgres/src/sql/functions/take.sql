@@ -3,9 +3,13 @@
 -- The transactions that may still add messages (`puts`) or leases (`leases`): those that hold the lock with which puts
 -- and takes begin. A process that saw a set of them at `now_ms`, and later sees none of that set, knows that every
 -- message due before `now_ms` is visible to all later readers, or never will be (docs/decisions, "Where a take begins").
-CREATE OR REPLACE FUNCTION writers_1(OUT now_ms bigint, OUT puts text[], OUT leases text[]) RETURNS record
+-- `place`: the server that answers; of another one nothing is known, though behind PgBouncer no connection was lost.
+CREATE OR REPLACE FUNCTION writers_1(OUT now_ms bigint, OUT puts text[], OUT leases text[], OUT place text) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+DECLARE
+  w record := whereabouts();
 BEGIN
+  place := w.place || '/' || w.timeline;
   now_ms := clock_ms();
   SELECT coalesce(array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pend'::regclass), '{}'),
     coalesce(array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'standing'::regclass), '{}')
@@ -37,14 +41,15 @@ $$;
 -- Functions per slot, whose plans are cached, so that a take touches only the slots that it needs: to start one statement
 -- on `pend` takes as long as ten of these.
 --
--- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
+-- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id), and
+-- that have not expired by `alive_at`.
 -- `peek_N`: the first message of lane 0 and of lane 1.
 DO $make$
 BEGIN
   FOR slot IN 0 .. 64 LOOP
     EXECUTE format($f$
       CREATE OR REPLACE FUNCTION look_%1$s(p_homes bigint[], p_lows uuid[], high uuid, most int, after_due bigint,
-        after_id uuid) RETURNS head[]
+        after_id uuid, alive_at bigint) RETURNS head[]
       LANGUAGE plpgsql AS $$
       BEGIN
         RETURN ARRAY(
@@ -53,6 +58,7 @@ BEGIN
             SELECT p.id, p.ctid AS tid, p.expires FROM pend_%1$s p
             WHERE p.home = q.home AND p.lane = 0 AND p.id >= q.low AND p.id < high
               AND (after_due < 0 OR due_of(p.id) > after_due OR p.id > after_id)
+              AND (p.expires IS NULL OR p.expires > alive_at)
             ORDER BY p.id LIMIT most) x);
       END
       $$ $f$, slot);
@@ -90,7 +96,7 @@ BEGIN
     LOOP
       s := fresh(p);
       PERFORM unfile(s, 1);
-      PERFORM file_pending(s, p_home, settings, now);
+      PERFORM file_pending(s, settings, now);
     END LOOP;
     EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
     first := least(first, one);
@@ -100,15 +106,16 @@ BEGIN
     ORDER BY x.due LIMIT most FOR UPDATE SKIP LOCKED
   LOOP
     PERFORM unfile(s, 2);
-    PERFORM file_pending(s, p_home, settings, now);
+    PERFORM file_pending(s, settings, now);
   END LOOP;
   RETURN due_of(first);
 END
 $$;
 
--- The first `most` due messages, by (priority, due, id), after `after`. Locks nothing.
-CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head, slots smallint[])
-RETURNS head[]
+-- The first `most` due messages, by (priority, due, id), after `after`, without those that have expired by `alive_at`. Locks
+-- nothing.
+CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head, slots smallint[],
+  alive_at bigint) RETURNS head[]
 LANGUAGE plpgsql AS $$
 DECLARE
   high uuid := first_id(now + 1);
@@ -128,15 +135,17 @@ BEGIN
     FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
       (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
         WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 0 AND s.rank = 0 AND s.due <= now
-          AND (s.due, s.id) > (after_due, after_id)
+          AND (s.due, s.id) > (after_due, after_id) AND (s.expires IS NULL OR s.expires > alive_at)
         ORDER BY s.due, s.id LIMIT most)
       UNION ALL
       (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
         WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 2
           AND (s.rank, s.due, s.id) > (after_rank, CASE WHEN after_rank < 0 THEN -1 ELSE after.due END, after_id)
+          AND (s.expires IS NULL OR s.expires > alive_at)
         ORDER BY s.rank, s.due, s.id LIMIT most)) x);
   FOREACH slot IN ARRAY slots LOOP
-    EXECUTE 'SELECT look_' || slot || '($1, $2, $3, $4, $5, $6)' INTO more USING p_homes, lows, high, most, after_due, after_id;
+    EXECUTE 'SELECT look_' || slot || '($1, $2, $3, $4, $5, $6, $7)' INTO more
+      USING p_homes, lows, high, most, after_due, after_id, alive_at;
     IF cardinality(more) > 0 THEN
       found := found || more;
     END IF;
@@ -145,6 +154,18 @@ BEGIN
     RETURN NULL;
   END IF;
   RETURN ARRAY(SELECT h FROM unnest(found) h ORDER BY h.priority, h.due, h.id LIMIT most);
+END
+$$;
+
+-- Locks a candidate, unless another transaction has locked or removed it.
+CREATE OR REPLACE FUNCTION lock_head(h head) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+  is_locked boolean;
+BEGIN
+  EXECUTE format('SELECT true FROM %I WHERE ctid = $1 FOR UPDATE SKIP LOCKED',
+    CASE WHEN h.slot >= 0 THEN 'pend_' || h.slot ELSE 'standing_' || -h.slot END) INTO is_locked USING h.tid;
+  RETURN coalesce(is_locked, false);
 END
 $$;
 
@@ -327,7 +348,10 @@ DECLARE
   room bigint;
   store_room bigint;
   c record;
+  -- The number of expired messages that it met.
+  killed int := 0;
 BEGIN
+  PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
     PERFORM refuse('session_lost');
@@ -382,9 +406,9 @@ BEGIN
       FOR at IN 1 .. cardinality(homes) LOOP
         PERFORM expire_some(homes[at], all_settings[at], now, 1000);
       END LOOP;
-      IF heads(open_homes, pend_floors, now, 1, NULL, slots) IS NOT NULL THEN
+      IF heads(open_homes, pend_floors, now, 1, NULL, slots, now) IS NOT NULL THEN
         capped := CASE WHEN store_room <= 0 THEN 2 ELSE 0 END;
-      ELSIF heads(homes, pend_floors, now, 1, NULL, slots) IS NOT NULL THEN
+      ELSIF heads(homes, pend_floors, now, 1, NULL, slots, now) IS NOT NULL THEN
         capped := 1;
       END IF;
     END IF;
@@ -413,17 +437,20 @@ BEGIN
     END IF;
   END IF;
   WHILE taken < most AND cardinality(homes) > 0 AND NOT is_cut LOOP
-    found := heads(open_homes, pend_floors, now, most - taken, after, slots);
+    found := heads(open_homes, pend_floors, now, most - taken, after, slots, CASE WHEN killed < 32 THEN -1 ELSE now END);
     IF found IS NULL THEN
       after := NULL;
       EXIT;
     END IF;
     after := found[cardinality(found)];
-    -- Expired messages die; those beyond the limits are left.
+    -- Expired messages die, but few: the rest is passed over, and dies by maintenance. Those beyond the limits are left.
     kept := '{}';
     FOREACH one IN ARRAY found LOOP
       IF one.expires <= now THEN
-        PERFORM hold(qids[one.queue], homes[one.queue], one.id, all_settings[one.queue], now);
+        IF killed < 32 AND lock_head(one) THEN
+          PERFORM hold(qids[one.queue], homes[one.queue], one.id, all_settings[one.queue], now);
+        END IF;
+        killed := killed + 1;
         CONTINUE;
       END IF;
       -- The rest of a queue at its cap comes again when leases have ended.

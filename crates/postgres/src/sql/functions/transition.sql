@@ -48,21 +48,22 @@ END
 $$;
 
 -- Stores a pending message in `standing`, or applies its expiry. Returns the place: 0 none, 2 pending, 4 dead.
-CREATE OR REPLACE FUNCTION file_pending(s standing, p_home bigint, settings jsonb, now bigint) RETURNS int
+-- The home is read here: a purge may have ended the one that the caller has read.
+CREATE OR REPLACE FUNCTION file_pending(s standing, settings jsonb, now bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
   IF s.expires <= now THEN
     RETURN expired(s, settings);
   END IF;
   s.part := part_now(3, now);
-  s.home := p_home;
+  s.home := home_now(s.qid);
   s.lane := CASE WHEN s.priority = 1024 THEN 0 WHEN s.due > now THEN 1 ELSE 2 END;
   s.rank := CASE s.lane WHEN 2 THEN s.priority ELSE 0 END;
   s.xid := pg_current_xact_id();
   s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.holder := NULL; s.reason := NULL;
   s.died := NULL; s.key_hash := NULL;
   INSERT INTO standing SELECT (s).*;
-  PERFORM count_up(s.qid, p_home, 1, 0, 0);
+  PERFORM count_up(s.qid, s.home, 1, 0, 0);
   RETURN 2;
 END
 $$;
@@ -96,12 +97,17 @@ BEGIN
   IF kept IS NULL THEN
     RETURN;
   END IF;
-  gone := least((count_of(p_qid)).dead - kept, most);
-  IF gone > 0 THEN
-    WITH old AS (
-      SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = p_qid ORDER BY s.died, s.id LIMIT gone FOR UPDATE SKIP LOCKED
+  IF (count_of(p_qid)).dead > kept THEN
+    -- Count and messages by one snapshot: who trims at the same time finds the same ones, and skips those that are locked.
+    WITH counted AS MATERIALIZED (
+      SELECT sum(t.dead) AS dead FROM tally t WHERE t.qid = p_qid
+    ), old AS MATERIALIZED (
+      SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = p_qid ORDER BY s.died, s.id
+      LIMIT (SELECT least(greatest(c.dead - kept, 0), most) FROM counted c)
+    ), free AS (
+      SELECT s.ctid AS tid FROM standing_6 s WHERE s.ctid = ANY (ARRAY(SELECT o.tid FROM old o)) FOR UPDATE SKIP LOCKED
     ), removed AS (
-      DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
+      DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT f.tid FROM free f)) RETURNING 1
     ) SELECT count(*) INTO gone FROM removed;
     PERFORM count_up(p_qid, p_qid, 0, 0, -gone);
     PERFORM note(p_qid, 5, gone);
@@ -195,7 +201,7 @@ BEGIN
     PERFORM file_dead(s, settings, 1, 1, at);
     RETURN 4;
   END IF;
-  RETURN file_pending(lapsed(s, at, settings), p_home, settings, now);
+  RETURN file_pending(lapsed(s, at, settings), settings, now);
 END
 $$;
 
@@ -214,6 +220,34 @@ BEGIN
 END
 $$;
 
+-- Whether the last purge of a queue has spared a message that lies under an earlier home: its transaction was still open
+-- when the purge committed. Messages from another cluster have transaction ids of that cluster.
+CREATE OR REPLACE FUNCTION is_spared(p_xid xid8, p_id uuid, last purge) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN NOT (p_xid = last.xid OR number_of(p_id) <= (SELECT o.last_value FROM old_numbers o)
+    OR pg_visible_in_snapshot(p_xid, last.snapshot));
+END
+$$;
+
+-- The homes of a queue that purges have left, and that are not cleaned yet.
+CREATE OR REPLACE FUNCTION left_homes(p_qid bigint) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN ARRAY(SELECT x.home FROM purge x WHERE x.qid = p_qid AND NOT x.is_done);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION last_purge(p_qid bigint) RETURNS purge
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  last purge;
+BEGIN
+  SELECT * INTO last FROM purge x WHERE x.qid = p_qid ORDER BY x.generation DESC LIMIT 1;
+  RETURN last;
+END
+$$;
+
 -- Locks a message, applies what time has changed, and returns its place: 0 none, 1 untouched since its put, 2 pending, 3
 -- leased, 4 dead. Waits for other transactions up to `lock_timeout`.
 CREATE OR REPLACE FUNCTION hold(p_qid bigint, p_home bigint, p_id uuid, settings jsonb, now bigint,
@@ -222,6 +256,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   p pend;
   misses int := 0;
+  homes bigint[];
 BEGIN
   place := 0;
   IF slot_in(p_id) > 64 THEN
@@ -245,7 +280,12 @@ BEGIN
         PERFORM unfile(s, 3);
         PERFORM lapse(s, s.deadline, p_home, settings, now);
         CONTINUE;
-      ELSIF place = 2 AND s.home <> p_home THEN
+      ELSIF place = 2 AND s.home <> p_home AND s.home IS DISTINCT FROM (last_purge(p_qid)).next THEN
+        IF s.home = ANY (left_homes(p_qid)) AND is_spared(s.xid, s.id, last_purge(p_qid)) THEN
+          PERFORM unfile(s, 2);
+          PERFORM file_pending(s, settings, now);
+          CONTINUE;
+        END IF;
         place := 0;
       ELSIF place = 2 AND s.expires <= now THEN
         PERFORM unfile(s, 2);
@@ -261,6 +301,17 @@ BEGIN
     -- It may have moved while this transaction waited for the lock: the next round finds it.
     misses := misses + 1;
     IF misses = 2 THEN
+      place := 0;
+      homes := left_homes(p_qid);
+      EXIT WHEN cardinality(homes) = 0;
+      -- A purge may have spared it, and maintenance not have come to it.
+      EXECUTE format('SELECT * FROM pend_%s WHERE home = ANY ($1) AND lane IN (0, 1) AND id = $2 FOR UPDATE', slot_in(p_id))
+        INTO p USING homes, p_id;
+      EXIT WHEN p.id IS NULL OR NOT is_spared(p.xid, p.id, last_purge(p_qid));
+      s := fresh(p);
+      PERFORM unfile(s, 1);
+      PERFORM file_pending(s, settings, now);
+    ELSIF misses > 2 THEN
       place := 0;
       RETURN;
     END IF;
@@ -346,5 +397,19 @@ BEGIN
     EXIT WHEN seen >= most;
   END LOOP;
   RETURN seen;
+END
+$$;
+
+-- Applies what time has changed in a queue, a slice of it. Returns whether there is more: then the caller returns at once,
+-- and the store repeats the call, so that no statement lasts for long and each commits what it did (`dwell.again`).
+CREATE OR REPLACE FUNCTION is_behind(p_qid bigint, p_home bigint, settings jsonb, now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  -- A lapse floor of 0 means that the slice was full.
+  IF lapse_some(p_qid, p_home, settings, now, 0, 1000) > 0 AND expire_some(p_home, settings, now, 1000) < 1000 THEN
+    RETURN false;
+  END IF;
+  PERFORM set_config('dwell.again', 'on', true);
+  RETURN true;
 END
 $$;

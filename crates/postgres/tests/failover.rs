@@ -1,0 +1,54 @@
+//! A standby is promoted while a store is open: nothing that was answered before is answered again.
+
+mod support;
+
+use dwell_model::{Limits, QueueName};
+use dwell_postgres::{Address, PostgresStore};
+use dwell_store::{Put, Store as _};
+use dwell_testkit::postgres::Server;
+use dwell_testkit::{until_async, within};
+
+use support::{RUNTIME, connect, run};
+
+#[test]
+fn an_open_store_gives_no_number_twice_where_an_asynchronous_standby_is_promoted() {
+    let mut primary = Server::start();
+    RUNTIME.block_on(async {
+        let queue: QueueName = "orders".parse().expect("it is a name");
+        let later = || Put::new(queue.clone(), "b").after_ms(3_600_000);
+        let first = open(&primary.url("postgres")).await;
+        assert!(first.put(vec![later()]).await[0].is_ok());
+        drop(first);
+        let standby = primary.start_standby();
+        let (ports, url) = ((primary.port(), standby.port()), primary.url("postgres"));
+        let store =
+            open(&url.replace(&ports.0.to_string(), &format!("{},127.0.0.1:{}", ports.0, ports.1))).await;
+        // What is put from here on does not reach the standby.
+        let client = connect(&standby.url("postgres")).await;
+        run(&client, "ALTER SYSTEM SET primary_conninfo = ''").await;
+        run(&client, "SELECT pg_reload_conf()").await;
+        until_async("the standby to be on its own", async || {
+            let row = client.query_one("SELECT count(*) FROM pg_stat_wal_receiver", &[]).await;
+            row.is_ok_and(|row| row.get::<_, i64>(0) == 0)
+        })
+        .await;
+        // A sequence is logged 32 numbers ahead.
+        let answers = within("puts", store.put((0..100).map(|_| later()).collect())).await;
+        let lost = answers.into_iter().map(|answer| answer.expect("it is put").number).max();
+        primary.kill();
+        run(&client, "SELECT pg_promote()").await;
+        let mut number = None;
+        until_async("a put to the promoted standby", async || {
+            number = store.put(vec![later()]).await[0].as_ref().ok().map(|answer| answer.number);
+            number.is_some()
+        })
+        .await;
+        assert!(number > lost, "{number:?} comes after {lost:?}, which was answered");
+        assert_eq!(store.stats(queue.clone()).await.map(|stats| stats.counts.scheduled), Ok(2));
+    });
+}
+
+async fn open(url: &str) -> PostgresStore {
+    let address: Address = format!("{url}?unsynced=allow").parse().expect("it is a URL");
+    within("an opening", PostgresStore::open(address, Limits::default())).await.expect("it can be opened")
+}
