@@ -13,7 +13,9 @@ needs_of() {
         e2e) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 ;;
         test) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 python3:python3 pip3:python3-pip ;;
         redisson) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
-        page) echo node:nodejs npm:npm chromium:chromium firefox-esr:firefox-esr redis-server:redis-server make:build-essential ;;
+        delivery) echo make:build-essential javac:default-jdk-headless mvn:maven python3:python3 pip3:python3-pip ;;
+        # Firefox runs in the long set alone.
+        page) echo node:nodejs npm:npm chromium:chromium redis-server:redis-server make:build-essential ${long:+firefox-esr:firefox-esr} ;;
         interop) echo make:build-essential beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;
     esac
 }

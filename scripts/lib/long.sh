@@ -11,6 +11,7 @@ long_sets() {
             redis) first+=(long_redis) ;;
             test) first+=(long_core long_redis) ;;
             interop) first+=(long_interop) ;;
+            delivery) second+=(long_delivery) ;;
             sim) second+=(long_sim) ;;
         esac
     done
@@ -51,6 +52,10 @@ long_redis() {
 
 long_interop() {
     differential 5000
+}
+
+long_delivery() {
+    stage "long: kill -9 of server, worker and receiver" "$target/debug/dwell-sim" kill --delivery --rounds 50
 }
 
 long_sim() {

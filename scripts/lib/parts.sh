@@ -119,7 +119,9 @@ part_page() {
     stage "page: packages" "${page[@]}" ci --no-audit --no-fund
     stage "page: types" "${page[@]}" run types
     stage "page: what is pure" "${page[@]}" run unit
-    for browser in chromium firefox; do
+    local browser browsers=(chromium)
+    [ -z "$1" ] || browsers+=(firefox)
+    for browser in "${browsers[@]}"; do
         stage "page: in $browser" env DWELL_BROWSER="$browser" DWELL_BIN="$(realpath "$target")/debug/dwell" "${page[@]}" run browser
     done
     stage "page: screenshots" "${page[@]}" run look
@@ -165,6 +167,19 @@ part_interop() {
 differential() {
     stage "interop: beanstalkd's own replies" \
         interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$1"
+}
+
+# Workers, webhooks and schedules. Tests are selected by name in the whole workspace, for the same reason as in build_all.
+part_delivery() {
+    local python="$target/delivery-python" tests=(cargo test --locked "${workspace[@]}" --no-fail-fast)
+    build_all "delivery: build"
+    stage "delivery: worker, webhook, schedules" "${tests[@]}" --test worker --test webhook --test schedules
+    stage "delivery: Java side" mvn -q -B -f interop/cron package
+    stage "delivery: Python" python_at "$python" interop/webhook/requirements.txt
+    stage "delivery: Quartz, Spring and standardwebhooks" env DWELL_PYTHON="$(realpath "$target")/delivery-python/bin/python" \
+        "${tests[@]}" --test others -- --ignored --nocapture
+    stage "delivery: two years of schedules" "$target/debug/dwell-sim" schedules --years 2
+    [ -n "$1" ] || stage "delivery: kill -9" "$target/debug/dwell-sim" kill --delivery --rounds 6 --messages 2400
 }
 
 part_redisson() {

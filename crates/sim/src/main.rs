@@ -7,6 +7,7 @@
 //! - `mutants/`: faults planted around the engine, which seeds have to find
 //! - `oracle/`: checks every answer against all possible states
 //! - `run/`: the engine under a simulated disk and clock, by seeds
+//! - `schedules/`: years of schedules in memory, with runners that die
 //! - `server/`: the real server as a child process
 //! - `stress/`: the engine with its own threads, very little memory, and many callers
 //! - `workload/`: which commands are sent, with which arguments
@@ -17,6 +18,7 @@ mod load;
 mod mutants;
 mod oracle;
 mod run;
+mod schedules;
 mod server;
 mod stress;
 mod workload;
@@ -79,8 +81,34 @@ enum Command {
         /// The protocol of the load
         #[arg(long, value_enum, default_value_t = kill::Protocol::Http)]
         protocol: kill::Protocol,
+        /// Kill server, worker and receiver while messages are delivered, instead of the server under mixed load
+        #[arg(long, conflicts_with_all = ["spare", "protocol"])]
+        delivery: bool,
+        /// With --delivery: the number of messages, over all rounds
+        #[arg(long, default_value_t = 20_000, requires = "delivery")]
+        messages: u64,
         #[command(flatten)]
         dwell: DwellArgs,
+    },
+    /// A receiver of webhooks, as `kill --delivery` starts it
+    #[command(hide = true)]
+    Receive {
+        /// Its port on 127.0.0.1
+        #[arg(long)]
+        port: u16,
+        /// The file that it appends to
+        #[arg(long)]
+        log: PathBuf,
+    },
+    /// A worker, as `kill --delivery` starts it
+    #[command(hide = true)]
+    Work {
+        /// The server's URL
+        #[arg(long)]
+        server: String,
+        /// The file that it appends to
+        #[arg(long)]
+        log: PathBuf,
     },
     /// Run the engine under a simulated disk and clock: many seeds, or one
     Run {
@@ -121,6 +149,15 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         rounds: u64,
         /// The first seed; each round has its own, counting up
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Let years of schedules pass, with runners that come late and die, and check that each instant is run once
+    Schedules {
+        /// The number of years of each policy
+        #[arg(long, default_value_t = 2)]
+        years: u64,
+        /// The seed of all random choices
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -177,7 +214,12 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Load { lines, kills, seed, dwell } => {
             load::run(&load::LoadOptions { lines, kills, seed, dwell: dwell.find()? })
         }
-        Command::Kill { rounds, seed, spare, protocol, dwell } => {
+        Command::Kill { rounds, seed, delivery: true, messages, dwell, .. } => {
+            kill::delivery::run(&kill::delivery::Wish { rounds, messages, seed, dwell: dwell.find()? })
+        }
+        Command::Receive { port, log } => kill::delivery::receive(port, &log).map(|()| true),
+        Command::Work { server, log } => kill::delivery::work(&server, &log).map(|()| true),
+        Command::Kill { rounds, seed, spare, protocol, dwell, .. } => {
             kill::run(&kill::KillOptions { rounds, seed, spare, protocol, dwell: dwell.find()? })
         }
         Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
@@ -187,6 +229,7 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Stress { seconds, rounds, seed } => {
             stress::run(stress::StressOptions { seconds, rounds, seed })
         }
+        Command::Schedules { years, seed } => schedules::run(schedules::Wish { years, seed }),
         Command::Mutants { seeds, only } => Ok(mutants::hunt(seeds, &only)),
     }
 }

@@ -83,7 +83,8 @@ impl Cron {
     /// a dialect they are accepted where both agree on the meaning.
     ///
     /// # Errors
-    /// [`Error::MalformedCron`]; [`Error::AmbiguousDialect`] for the digit of a weekday in six or seven fields without a dialect.
+    /// [`Error::MalformedCron`]; [`Error::AmbiguousDialect`] for the digit of a weekday, or a step of weekdays, in six or seven fields
+    /// without a dialect.
     pub fn parse(text: &str, dialect: Option<Dialect>) -> Result<Cron> {
         let refuse =
             |reason: String| Err(Error::MalformedCron { expression: excerpt(text), reason: reason.into() });
@@ -97,6 +98,7 @@ impl Cron {
                 Some(other) => refuse(format!("{} has no names for expressions", other.as_str())),
             };
         }
+        let of_spring;
         let mut fields: Vec<&str> = upper.split_whitespace().collect();
         let Some(named) = Fields::of(&fields) else {
             return refuse(format!("it has five, six or seven fields, not {}", fields.len()));
@@ -106,13 +108,18 @@ impl Cron {
         }
         let is_unix = named.count == 5;
         let needs_dialect = !is_unix && dialect.is_none();
-        if needs_dialect && has_weekday_digit(named.day_of_week) {
+        if needs_dialect && (has_weekday_digit(named.day_of_week) || named.day_of_week.contains('/')) {
             return Err(Error::AmbiguousDialect { weekday: excerpt(named.day_of_week) });
         }
         let names_hours = !named.hour.contains(['*', '/']);
         // Quartz's name for Saturday, the last day of its week.
         if dialect == Some(Dialect::Quartz) && named.day_of_week == "L" {
             fields[5] = "SAT";
+        }
+        // Spring's week has the days 1 to 7, so that a step begins with Monday. To croner it has 0 to 7.
+        if dialect == Some(Dialect::Spring) && named.day_of_week.contains("*/") {
+            of_spring = named.day_of_week.replace("*/", "1-7/");
+            fields[5] = &of_spring;
         }
         let parser = CronParser::builder()
             .seconds(if is_unix { Seconds::Disallowed } else { Seconds::Required })
@@ -275,6 +282,8 @@ mod tests {
             "0 0 9 ? * 6#3",
             "0 0 9 ? * 6L",
             "0 0 9 ? * 2 2027",
+            "0 0 9 ? * */2",
+            "0 0 9 ? * MON/2",
         ] {
             assert_eq!(Cron::parse(text, None).unwrap_err().code(), "ambiguous_dialect", "{text}");
             assert!(Cron::parse(text, QUARTZ).is_ok(), "{text}");
@@ -283,6 +292,20 @@ mod tests {
         {
             assert!(Cron::parse(text, None).is_ok(), "{text}");
         }
+    }
+
+    /// Every other day begins with Monday to Spring, and with Sunday to Quartz and Unix.
+    #[test]
+    fn a_step_of_weekdays_begins_with_the_dialects_first() {
+        let from = date(2026, 11, 22).at(0, 0, 0, 0);
+        let nine = |day| date(2026, 11, day).at(9, 0, 0, 0);
+        assert_eq!(next("0 0 9 ? * */2", SPRING, from), [nine(22), nine(23), nine(25)]);
+        assert_eq!(next("0 0 9 ? * */3", SPRING, from), [nine(22), nine(23), nine(26)]);
+        assert_eq!(next("0 0 9 ? * */2", QUARTZ, from), [nine(22), nine(24), nine(26)]);
+        assert_eq!(next("0 9 * * */2", None, from), [nine(22), nine(24), nine(26)]);
+        // One that must match as well as the day of the month.
+        assert_eq!(next("0 0 9 23,24 * */2", SPRING, from)[0], nine(23));
+        assert_eq!(next("0 0 9 24 11 */2", SPRING, from)[0], date(2027, 11, 24).at(9, 0, 0, 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `beanstalkd/`: the same over beanstalkd's protocol, with its own ledger
+//! - `delivery/`: server, worker and receiver killed while messages are delivered
 //! - `client`: a thread that sends commands and reports to the oracle
 //! - `wire`: commands as HTTP requests, and answers in the oracle's terms
 //! - `audit`: reports all messages of the server to the oracle after a restart
@@ -9,6 +10,7 @@
 mod audit;
 mod beanstalkd;
 mod client;
+pub(crate) mod delivery;
 mod wire;
 
 use std::io;
