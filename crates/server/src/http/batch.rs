@@ -337,6 +337,7 @@ pub(crate) struct Done<'a, A> {
 
 /// The answer to an item that was refused.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Refused")]
 pub(crate) struct RefusedItem<'a> {
     status: u16,
     #[schemars(with = "dwell_wire::Problem<'a>")]

@@ -154,11 +154,11 @@ impl World {
             (CallSubject::Put(again), CallAnswer::Put(Ok(answer))) if made.insert(answer.id) => {
                 match answer.outcome {
                     // The first of the two answers was lost, and it is not known when the message was made.
-                    PutOutcome::Created | PutOutcome::Replaced(_) if again.is_repetition => {
-                        ledger.is_unsure = true;
-                    }
+                    PutOutcome::Created if again.is_repetition => ledger.is_unsure = true,
                     PutOutcome::Created => ledger.put += 1,
-                    PutOutcome::Replaced(_) | PutOutcome::Kept => {}
+                    // The other one is gone, or stays with its holder if it is leased.
+                    PutOutcome::Replaced(_) => ledger.is_unsure = true,
+                    PutOutcome::Kept => {}
                 }
             }
             // A message that was taken by its id may have been dead.
