@@ -34,9 +34,9 @@ use crate::OpenError;
 ///   with the client's certificate and its key
 ///
 /// ```
-/// use dwell_redis::{Address, Kind};
+/// use dwell_redis::{Address, AddressKind};
 /// let address: Address = "redis://:secret@10.0.0.7/2?prefix=shop".parse().unwrap();
-/// assert_eq!((address.kind(), address.prefix()), (Kind::Single, "shop"));
+/// assert_eq!((address.kind(), address.prefix()), (AddressKind::Single, "shop"));
 /// assert_eq!(address.to_string(), "redis://10.0.0.7:6379/2");
 /// assert_eq!(address.shown(), "redis://…@10.0.0.7:6379/2?prefix=shop");
 /// ```

@@ -95,7 +95,7 @@ macro_rules! conformance_suite {
                 locate_finds_nothing_once_the_message_is_gone,
                 locate_finds_a_message_after_a_restart,
                 list_pages_in_due_and_id_order_and_shows_each_message_once,
-                a_list_goes_on_from_a_cursor_whose_message_is_gone,
+                a_list_continues_from_a_cursor_whose_message_is_gone,
                 peek_shows_what_goes_out_next_and_what_died_first,
                 get_list_and_stats_of_an_unknown_queue_say_so,
                 counts_are_exact_as_of_now,

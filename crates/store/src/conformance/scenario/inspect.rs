@@ -167,7 +167,7 @@ pub fn list_pages_in_due_and_id_order_and_shows_each_message_once(factory: &Fact
     assert!(stage.store().list(q(), StateKind::Dead, None, 9).unwrap().messages.is_empty());
 }
 
-pub fn a_list_goes_on_from_a_cursor_whose_message_is_gone(factory: &Factory) {
+pub fn a_list_continues_from_a_cursor_whose_message_is_gone(factory: &Factory) {
     let stage = Stage::open(factory);
     let ids = [1, 2, 3, 4].map(|ms| stage.put(message("m").after_ms(ms)).id);
     let page = stage.store().list(q(), StateKind::Scheduled, None, 2).unwrap();
