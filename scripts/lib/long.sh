@@ -56,6 +56,8 @@ long_interop() {
 
 long_delivery() {
     stage "long: kill -9 of server, worker and receiver" "$target/debug/dwell-sim" kill --delivery --rounds 50
+    stage "long: two servers with schedules on one Redis" env DWELL_SECONDS=600 \
+        cargo test --locked "${workspace[@]}" --test killed_schedules -- --nocapture two_servers_on_one_redis
 }
 
 long_sim() {

@@ -174,6 +174,7 @@ part_delivery() {
     local python="$target/delivery-python" tests=(cargo test --locked "${workspace[@]}" --no-fail-fast)
     build_all "delivery: build"
     stage "delivery: worker, webhook, schedules" "${tests[@]}" --test worker --test webhook --test schedules
+    stage "delivery: what fails" "${tests[@]}" --test destinations --test work --test workers --test killed_schedules
     stage "delivery: Java side" mvn -q -B -f interop/cron package
     stage "delivery: Python" python_at "$python" interop/webhook/requirements.txt
     stage "delivery: Quartz, Spring and standardwebhooks" env DWELL_PYTHON="$(realpath "$target")/delivery-python/bin/python" \

@@ -5,51 +5,18 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Stdio;
 
+use common::receiver::Receiver;
+use common::shared::get;
 use common::{Server, dwell, serve_in_memory, until};
+use dwell_engine::{Engine, Options};
+use dwell_model::{Headers, Key, QueueName, Timestamp};
+use dwell_store::{Put, Target, When};
 use serde_json::{Value, json};
-
-/// Answers each request with 204, and counts them.
-fn receiver() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let got = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&got);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (mut stream, count) = (stream.unwrap(), Arc::clone(&count));
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                loop {
-                    let (mut line, mut length) = (String::new(), 0_usize);
-                    while line != "\r\n" {
-                        line.clear();
-                        if !matches!(reader.read_line(&mut line), Ok(1..)) {
-                            return;
-                        }
-                        let lower = line.to_lowercase();
-                        if let Some(text) = lower.strip_prefix("content-length: ") {
-                            length = text.trim().parse().unwrap();
-                        }
-                    }
-                    if reader.read_exact(&mut vec![0; length]).is_err() {
-                        return;
-                    }
-                    count.fetch_add(1, Ordering::SeqCst);
-                    if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    (address, got)
-}
 
 /// A server in memory with this file.
 fn serve(file: &Path) -> Server {
@@ -70,10 +37,11 @@ const TICK: &str = "[[schedules]]\nname = \"tick\"\nqueue = \"ticks\"\nevery = \
 fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("dwell.toml");
-    let (to, got) = receiver();
+    let receiver = Receiver::start();
+    let to = receiver.address;
     fs::write(&file, sink(to, "") + TICK).unwrap();
     let server = serve(&file);
-    until("a run is delivered", || got.load(Ordering::SeqCst) > 0);
+    until("a run is delivered", || receiver.count() > 0);
     let listed = server.dwell(&["sinks", "list"]).ok().json();
     assert_eq!((&listed["name"], &listed["state"]), (&json!("shop"), &json!("running")), "{listed}");
     assert!(!listed.to_string().contains("hush"), "{listed}");
@@ -120,9 +88,9 @@ fn sinks_and_schedules_of_the_file_run_and_a_hangup_changes_them() {
     server.signal("HUP");
     assert_eq!(server.next(), changed(1, 1));
     assert!(server.dwell(&["schedules", "list"]).ok().lines().is_empty());
-    let before = got.load(Ordering::SeqCst);
+    let before = receiver.count();
     server.dwell(&["put", "ticks", "by hand"]).ok();
-    until("the new sink delivers", || got.load(Ordering::SeqCst) > before);
+    until("the new sink delivers", || receiver.count() > before);
     assert_eq!(server.stop_by("TERM").0["event"], "stopped");
 }
 
@@ -203,4 +171,74 @@ fn a_reserved_queue_is_read_and_not_changed_from_the_command_line() {
     }
     assert_eq!(server.dwell(&["schedules", "list"]).ok().json()["name"], "tick");
     server.stop_by("TERM");
+}
+
+/// The message of a schedule that a newer version has written: this one cannot read what it says of missed instants.
+fn of_a_newer_version(name: &str) -> Put {
+    let definition = r#"{"queue":"ticks","every_ms":3600000,"missed":"of_a_later_version"}"#;
+    Put {
+        key: Some(Key::new(name).unwrap()),
+        headers: Headers::new([("dwell-schedule", definition)]).unwrap(),
+        when: When::At(Timestamp::MAX),
+        ..Put::new("dwell:schedules".parse().unwrap(), "body")
+    }
+}
+
+#[test]
+fn a_schedule_of_a_newer_version_is_left_alone_by_a_reload_in_part_and_by_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("dwell.toml"));
+    let engine = Engine::open(&data, Options::default()).unwrap();
+    let put = engine.blocking().put_one(of_a_newer_version("later")).unwrap();
+    engine.close().unwrap();
+    let serve = || {
+        let mut command = dwell();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).arg("--config").arg(&file);
+        command.stderr(Stdio::piped());
+        Server::spawn(command)
+    };
+    let later = TICK.replace("tick\"", "later\"");
+    let counted = |server: &Server, count: u64| {
+        let page = get(server, "/metrics").1;
+        assert!(page.contains(&format!("dwell_schedule_unreadable_total {count}\n")), "{page}");
+    };
+
+    // A reload does the rest.
+    let receiver = Receiver::start();
+    fs::write(&file, "").unwrap();
+    let server = serve();
+    counted(&server, 0);
+    fs::write(&file, sink(receiver.address, "") + &later + TICK).unwrap();
+    server.signal("HUP");
+    let reloaded = server.next();
+    assert_eq!(reloaded["event"], "reloaded_in_part", "{reloaded}");
+    assert_eq!((&reloaded["schedules_changed"], &reloaded["sinks_changed"]), (&json!(1), &json!(1)));
+    let errors = reloaded["errors"].as_array().unwrap();
+    assert_eq!((errors.len(), &errors[0]["code"]), (1, &json!("unreadable_schedule")), "{reloaded}");
+    assert!(errors[0]["detail"].as_str().unwrap().contains("schedule 'later'"), "{reloaded}");
+    assert_eq!(reloaded["schedules_untried"], Value::Null, "{reloaded}");
+    counted(&server, 1);
+    until("a run is delivered", || receiver.count() > 0);
+    let next = server.dwell(&["schedules", "next", "later"]);
+    assert_eq!(next.failure(), "unreadable_schedule");
+    server.stop_by("TERM");
+
+    // So does a start.
+    receiver.heard();
+    let mut server = serve();
+    let mut said = server.stderr();
+    until("a run is delivered", || receiver.count() > 0);
+    counted(&server, 1);
+    let (stopped, status) = server.stop_by("TERM");
+    assert!(stopped["event"] == "stopped" && status.success());
+    let mut log = String::new();
+    said.read_to_string(&mut log).unwrap();
+    let warning = log.lines().find(|line| line.contains("unreadable_schedule"));
+    assert!(warning.is_some_and(|line| line.contains("later")), "{log}");
+
+    let engine = Engine::open(&data, Options::default()).unwrap();
+    let queue: QueueName = "dwell:schedules".parse().unwrap();
+    let message = engine.blocking().get(queue, vec![Target::Id(put.id)], false).remove(0).unwrap();
+    assert_eq!((message.headers, message.standing.counts.takes), (of_a_newer_version("later").headers, 0));
+    engine.close().unwrap();
 }

@@ -7,10 +7,14 @@ mod common;
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use common::{KilledOnDrop, Server, dwell, send_signal, serve_in_memory, until};
+use dwell_client::Client;
+use dwell_model::{AttemptLimit, QueueName};
+use dwell_store::{Put, StateCounts};
 use serde_json::{Value, json};
 
 /// `dwell work ARGS` against a server.
@@ -282,4 +286,52 @@ fn a_program_that_cannot_be_started_spends_no_attempt() {
     assert!(made.unwrap().success());
     until("it is done", || is_gone(&server, &id));
     assert_eq!(work.stop()["done"], 1);
+}
+
+/// 64 at a time: the message in their middle kills the worker each time it is handed out.
+#[test]
+fn one_message_of_a_thousand_that_kills_its_process_dies_alone() {
+    const MESSAGES: usize = 1_000;
+    const ATTEMPTS: u32 = 4;
+    let server = serve_in_memory(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let client = Client::builder(server.url()).build().unwrap();
+    let queue: QueueName = "q".parse().unwrap();
+    let put = |number: usize| {
+        // The body is the script.
+        let script = match number == MESSAGES / 2 {
+            true => "kill -9 $PPID".to_owned(),
+            false => format!("echo $DWELL_ATTEMPT >> {}", log.display()),
+        };
+        let max_attempts = Some(AttemptLimit::At(ATTEMPTS.try_into().unwrap()));
+        Put { max_attempts, ..Put::new(queue.clone(), script.into_bytes()) }
+    };
+    let answers = client.blocking().put((0..MESSAGES).map(put).collect());
+    assert!(answers.iter().all(Result::is_ok));
+    let id = answers[MESSAGES / 2].as_ref().unwrap().id.to_string();
+
+    let args = ["q", "--concurrency", "64", "--lease", "5s", "--retry", "1ms", "--", "sh"];
+    let counts = || client.blocking().stats(queue.clone()).unwrap().counts;
+    let is_over = || counts() == StateCounts { dead: 1, ..StateCounts::default() };
+    let mut deaths = 0;
+    while !is_over() {
+        let mut work = Work::start(&server, &args);
+        until("the worker has died, or all is done", || work.0.0.try_wait().unwrap().is_some() || is_over());
+        if is_over() {
+            work.0.kill();
+            break;
+        }
+        assert_eq!(work.0.0.wait().unwrap().signal(), Some(9), "the message kills it");
+        deaths += 1;
+        assert!(deaths <= ATTEMPTS, "it is dead after {ATTEMPTS} attempts");
+    }
+    assert_eq!(deaths, ATTEMPTS);
+    let killer = dead(&server, &id);
+    assert_eq!(killer["dead_reason"], "attempts_spent", "{killer}");
+    assert_eq!(killer["counts"]["lapses"], json!(ATTEMPTS), "{killer}");
+    let attempts = fs::read_to_string(&log).unwrap();
+    let attempts: Vec<u32> = attempts.lines().map(|attempt| attempt.parse().unwrap()).collect();
+    assert!(attempts.len() >= MESSAGES - 1, "{}", attempts.len());
+    assert!(attempts.iter().all(|attempt| *attempt <= 3), "others lose two attempts at most: {attempts:?}");
 }

@@ -106,6 +106,17 @@ pub enum Error {
         /// What is wrong, and what would be accepted.
         reason: Box<str>,
     },
+    /// The message of a schedule cannot be read by this version: a newer one may have written it.
+    #[error(
+        "the schedule '{name}' cannot be read by this version: {reason}; \
+         see whether a newer version has written it, else delete it"
+    )]
+    UnreadableSchedule {
+        /// Its name.
+        name: Box<str>,
+        /// What cannot be read.
+        reason: Box<str>,
+    },
     /// The queue is dwell's own.
     #[error("queue '{queue}' is reserved: names that begin with 'dwell:' are dwell's own")]
     ReservedQueue {
@@ -144,6 +155,7 @@ impl Error {
             Error::CronNeverFires { .. } => "cron_never_fires",
             Error::UnknownZone { .. } => "unknown_zone",
             Error::InvalidSchedule { .. } => "invalid_schedule",
+            Error::UnreadableSchedule { .. } => "unreadable_schedule",
             Error::ReservedQueue { .. } => "queue_reserved",
             Error::UnknownSchedule { .. } => "unknown_schedule",
             Error::ScheduleBusy { .. } => "schedule_busy",

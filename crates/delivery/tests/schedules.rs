@@ -590,7 +590,7 @@ fn what_is_no_schedule_harms_no_other() {
     let codes: Vec<&str> =
         listed.iter().map(|one| one.as_ref().map_or_else(|error| error.code(), |_| "ok")).collect();
     assert_eq!(codes.len(), 2);
-    assert!(codes.contains(&"ok") && codes.contains(&"invalid_schedule"), "{codes:?}");
+    assert!(codes.contains(&"ok") && codes.contains(&"unreadable_schedule"), "{codes:?}");
 }
 
 /// Two runners in separate threads over one store, while their clock moves on.

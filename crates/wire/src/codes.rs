@@ -80,6 +80,7 @@ pub const CODES: &[Code] = &[
     lasting(404, "message_not_found", "There is no such message"),
     lasting(404, "unknown_sink", "There is no such sink"),
     lasting(404, "unknown_schedule", "There is no such schedule"),
+    lasting(409, "unreadable_schedule", "The schedule cannot be read by this version"),
     retryable(409, "schedule_busy", "The schedule is being run at this moment"),
     lasting(410, "lease_lost", "The lease is lost"),
     lasting(409, "key_taken", "The key is taken"),

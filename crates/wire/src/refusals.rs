@@ -73,6 +73,7 @@ pub(crate) const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];
 /// Where a schedule is named. The store may have one that this version cannot read.
 pub(crate) const SCHEDULE: &[&str] = &[
     "unknown_schedule",
+    "unreadable_schedule",
     "schedule_busy",
     "invalid_schedule",
     "malformed_cron",

@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod crowd;
+pub(crate) mod receiver;
 pub(crate) mod shared;
 
 use std::path::Path;

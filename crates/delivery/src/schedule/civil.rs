@@ -76,6 +76,8 @@ fn before(zone: &TimeZone, at: Instant) -> Offset {
 
 #[cfg(test)]
 mod tests {
+    use jiff::ToSpan as _;
+    use jiff::civil::Date;
     use jiff::tz::TimeZoneDatabase;
 
     use super::*;
@@ -155,10 +157,37 @@ mod tests {
         minute: Instant,
         /// The latest civil time so far.
         latest: DateTime,
+        /// Whether the expression matches at each minute of a day that it matches.
+        minutes: Vec<bool>,
+        /// A day, and whether the expression matches it.
+        day: (Date, bool),
     }
 
     impl Walker<'_> {
         const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+        fn begin<'a>(cron: &'a Cron, zone: &'a TimeZone, start: Instant) -> Walker<'a> {
+            let latest = zone.to_offset(start).to_datetime(start);
+            let minutes = |day: Date| -> Vec<bool> {
+                let of = |hour| (0..60).map(move |minute| cron.matches(day.at(hour, minute, 0, 0)));
+                (0..24).flat_map(of).collect()
+            };
+            let mut days = latest.date().series(1.day()).map(minutes);
+            let minutes = days.find(|minutes| minutes.contains(&true)).unwrap();
+            Walker { cron, zone, minute: start, latest, minutes, day: (Date::MIN, false) }
+        }
+
+        /// Whether the expression matches: looks a day up once, since an expression takes days and minutes apart.
+        fn matches(&mut self, civil: DateTime) -> bool {
+            let [hour, minute] = [civil.hour(), civil.minute()].map(|part| usize::from(part.unsigned_abs()));
+            if !self.minutes[hour * 60 + minute] {
+                return false;
+            }
+            if self.day.0 != civil.date() {
+                self.day = (civil.date(), self.cron.matches(civil));
+            }
+            self.day.1
+        }
 
         fn civil(&self) -> DateTime {
             self.zone.to_offset(self.minute).to_datetime(self.minute)
@@ -170,28 +199,28 @@ mod tests {
             let civil = self.civil();
             if !self.cron.names_hours() {
                 self.latest = self.latest.max(civil);
-                return self.cron.matches(civil);
+                return self.matches(civil);
             }
             // All civil minutes since the last one: one, none in a fold, many in a gap.
             let mut runs = false;
             while self.latest < civil {
                 self.latest = self.latest.checked_add(Self::MINUTE).unwrap();
-                runs |= self.cron.matches(self.latest);
+                runs |= self.matches(self.latest);
             }
             runs
         }
     }
 
-    fn agrees_with_the_walker(zone_name: &str, from: &str, years: i64, expressions: &[&str]) {
+    fn agrees_with_the_walker(zone_name: &str, from: &str, expressions: &[&str]) {
+        const YEARS: i64 = 10;
         let zone = zone(zone_name);
         for expression in expressions {
             let cron = Cron::parse(expression, None).unwrap();
             let start: Instant = from.parse().unwrap();
-            let mut walker = Walker { cron: &cron, zone: &zone, minute: start, latest: DateTime::MIN };
-            walker.latest = walker.civil();
+            let mut walker = Walker::begin(&cron, &zone, start);
             let mut next = next_instant(&cron, &zone, start.try_into().unwrap());
             let mut runs = 0;
-            for _ in 0..years * 366 * 24 * 60 {
+            for _ in 0..YEARS * 366 * 24 * 60 {
                 let walked: bool = walker.step();
                 let minute: Timestamp = walker.minute.try_into().unwrap();
                 assert_eq!(
@@ -211,7 +240,7 @@ mod tests {
                     );
                 }
             }
-            assert!(runs >= years, "{expression} in {zone_name} ran {runs} times");
+            assert!(runs >= YEARS, "{expression} in {zone_name} ran {runs} times");
         }
     }
 
@@ -227,35 +256,35 @@ mod tests {
 
     #[test]
     fn berlin_agrees_with_the_walker() {
-        agrees_with_the_walker("Europe/Berlin", "2020-01-01T00:00:00Z", 3, EXPRESSIONS);
+        agrees_with_the_walker("Europe/Berlin", "2020-01-01T00:00:00Z", EXPRESSIONS);
     }
 
     #[test]
     fn new_york_agrees_with_the_walker() {
-        agrees_with_the_walker("America/New_York", "2024-01-01T00:00:00Z", 3, EXPRESSIONS);
+        agrees_with_the_walker("America/New_York", "2024-01-01T00:00:00Z", EXPRESSIONS);
     }
 
     /// The clock changes by half an hour.
     #[test]
     fn lord_howe_agrees_with_the_walker() {
-        agrees_with_the_walker("Australia/Lord_Howe", "2024-01-01T00:00:00Z", 3, EXPRESSIONS);
+        agrees_with_the_walker("Australia/Lord_Howe", "2024-01-01T00:00:00Z", EXPRESSIONS);
     }
 
     /// A day is left out at the end of 2011.
     #[test]
     fn apia_agrees_with_the_walker() {
-        agrees_with_the_walker("Pacific/Apia", "2010-06-01T00:00:00Z", 3, EXPRESSIONS);
+        agrees_with_the_walker("Pacific/Apia", "2006-06-01T00:00:00Z", EXPRESSIONS);
     }
 
     /// Clocks are put back at midnight, from one day to the day before.
     #[test]
     fn havana_agrees_with_the_walker() {
-        agrees_with_the_walker("America/Havana", "2024-01-01T00:00:00Z", 2, EXPRESSIONS);
+        agrees_with_the_walker("America/Havana", "2024-01-01T00:00:00Z", EXPRESSIONS);
     }
 
     /// Clocks are put back for Ramadan, at dates that follow no rule.
     #[test]
     fn casablanca_agrees_with_the_walker() {
-        agrees_with_the_walker("Africa/Casablanca", "2024-01-01T00:00:00Z", 2, EXPRESSIONS);
+        agrees_with_the_walker("Africa/Casablanca", "2024-01-01T00:00:00Z", EXPRESSIONS);
     }
 }

@@ -56,6 +56,7 @@ struct Counters {
     missed: AtomicU64,
     skipped: AtomicU64,
     failed: AtomicU64,
+    unreadable: AtomicU64,
 }
 
 /// The counts of a runner since it was created.
@@ -68,8 +69,10 @@ pub struct Runs {
     pub missed: u64,
     /// Runs that were skipped because an earlier one was not done.
     pub skipped: u64,
-    /// Runs that the store refused for good, and messages that are not schedules.
+    /// Runs that the store refused for good.
     pub failed: u64,
+    /// Schedules that were taken and cannot be read by this version: each counts again when it is looked at again.
+    pub unreadable: u64,
 }
 
 /// A schedule in progress: its remaining work, and its settlement.
@@ -103,6 +106,7 @@ impl Runner {
             missed: read(&counters.missed),
             skipped: read(&counters.skipped),
             failed: read(&counters.failed),
+            unreadable: read(&counters.unreadable),
         }
     }
 
@@ -242,7 +246,7 @@ impl Runner {
             }
             Ok(None) => InHand { settle: settle(Action::Ack), releases, todo: None },
             Err(_) => {
-                count(&self.counters.failed, 1);
+                count(&self.counters.unreadable, 1);
                 InHand { settle: settle(release(UNREADABLE_AGAIN_AFTER_MS)), releases, todo: None }
             }
         }

@@ -79,6 +79,7 @@ impl Schedules {
     ///
     /// # Errors
     /// Those of [`Schedule::check`]; [`Error::Store`] (`headers_too_large`) where its runs could not be put;
+    /// [`Error::UnreadableSchedule`] where one stands that this version cannot read, which is left alone;
     /// [`Error::ScheduleBusy`] while a runner holds it, for milliseconds; the store's.
     pub async fn define(&self, schedule: Schedule, now: Timestamp) -> Result<Defined> {
         for _ in 0..TRIES {
@@ -154,7 +155,7 @@ impl Schedules {
     /// The schedule of this name.
     ///
     /// # Errors
-    /// [`Error::UnknownSchedule`]; [`Error::InvalidSchedule`] for one that this version cannot read; the store's.
+    /// [`Error::UnknownSchedule`]; [`Error::UnreadableSchedule`] for one that this version cannot read; the store's.
     pub async fn get(&self, name: &str) -> Result<Listed> {
         Ok(listed(self.standing(name).await?.1))
     }

@@ -114,9 +114,18 @@ impl Stored {
     /// Reads a schedule from its message; `None` if its key has passed to another message, which supersedes it.
     ///
     /// # Errors
-    /// [`Error::InvalidSchedule`] for a message that this version cannot read, and the errors of its parts.
+    /// [`Error::UnreadableSchedule`] for a message that this version cannot read.
     pub(super) fn read(message: &Message) -> Result<Option<Stored>> {
         let Some(key) = &message.key else { return Ok(None) };
+        let unreadable = |error: Error| Error::UnreadableSchedule {
+            name: key.as_str().into(),
+            reason: error.to_string().into(),
+        };
+        Stored::parse(message, key).map(Some).map_err(unreadable)
+    }
+
+    /// Reads the schedule of this key.
+    fn parse(message: &Message, key: &Key) -> Result<Stored> {
         let refused =
             |reason: String| Error::InvalidSchedule { name: key.as_str().into(), reason: reason.into() };
         let Some(json) = message.headers.get(DEFINITION_HEADER) else {
@@ -138,7 +147,7 @@ impl Stored {
             .jitter_ms(form.jitter_ms);
         let instant =
             form.instant_ms.map(Timestamp::from_ms).transpose().map_err(dwell_store::Error::from)?;
-        Ok(Some(Stored { schedule, instant, is_paused: form.paused, unknown: form.unknown }))
+        Ok(Stored { schedule, instant, is_paused: form.paused, unknown: form.unknown })
     }
 
     fn refused(&self, reason: String) -> Error {
@@ -218,18 +227,20 @@ mod tests {
         let good = message(Stored::new(schedule()).put(None).unwrap());
         assert_eq!(Stored::read(&Message { key: None, ..good.clone() }), Ok(None));
         let bad = Message { headers: Headers::default(), ..good.clone() };
-        assert_eq!(Stored::read(&bad).unwrap_err().code(), "invalid_schedule");
-        for (json, code) in [
-            ("{", "invalid_schedule"),
-            (r#"{"queue":"q"}"#, "invalid_schedule"),
-            (r#"{"queue":"q","cron":"* * * * *","every_ms":5000}"#, "invalid_schedule"),
-            (r#"{"queue":"dwell:schedules","every_ms":5000}"#, "queue_reserved"),
-            (r#"{"queue":"q","cron":"x"}"#, "malformed_cron"),
-            (r#"{"queue":"q","cron":"* * * * *","zone":"x"}"#, "unknown_zone"),
+        assert_eq!(Stored::read(&bad).unwrap_err().code(), "unreadable_schedule");
+        for (json, said) in [
+            ("{", "EOF"),
+            (r#"{"queue":"q"}"#, "either `cron` or `every_ms`"),
+            (r#"{"queue":"q","cron":"* * * * *","every_ms":5000}"#, "either `cron` or `every_ms`"),
+            (r#"{"queue":"dwell:schedules","every_ms":5000}"#, "is reserved"),
+            (r#"{"queue":"q","cron":"x"}"#, "is no cron expression"),
+            (r#"{"queue":"q","cron":"* * * * *","zone":"x"}"#, "is no time zone"),
+            (r#"{"queue":"q","every_ms":5000,"missed":"of_a_later_version"}"#, "unknown variant"),
         ] {
             let headers = Headers::new([(DEFINITION_HEADER, json)]).unwrap();
             let error = Stored::read(&Message { headers, ..good.clone() }).unwrap_err();
-            assert_eq!(error.code(), code, "{json}");
+            assert_eq!(error.code(), "unreadable_schedule", "{json}");
+            assert!(error.to_string().contains(said), "{json}: {error}");
         }
         assert_eq!(key("two words").unwrap_err().code(), "unknown_schedule");
     }

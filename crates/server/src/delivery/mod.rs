@@ -13,6 +13,7 @@ mod described;
 mod sinks;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// Notified when a schedule may have been defined.
     defined: Notify,
+    /// How often a schedule of the configuration could not be defined, since this version cannot read the one that stands.
+    unreadable: AtomicU64,
     /// The runner's task, and what ends it.
     running: Mutex<Option<(watch::Sender<bool>, JoinHandle<()>)>>,
     /// The schedules of the configuration in force. Locked during a change, so that two changes do not interleave.
@@ -131,6 +134,7 @@ impl Delivery {
             runner: Runner::new(store, Arc::clone(&clock)),
             clock,
             defined: Notify::new(),
+            unreadable: AtomicU64::new(0),
             running: Mutex::default(),
             configured: tokio::sync::Mutex::default(),
         }))
@@ -139,7 +143,8 @@ impl Delivery {
     /// Starts the runner of the store's schedules, defines those of the configuration, and starts its sinks.
     ///
     /// One that is over, or whose jitter is too long for its next instants, is a warning: that follows from the time, and is no reason
-    /// not to serve.
+    /// not to serve. So is one in place of a schedule that this version cannot read: a newer server over the same store may have
+    /// written that, and runs it.
     ///
     /// # Errors
     /// [`DeliveryError`] of the first schedule that the store refuses, or the first sink that cannot be started.
@@ -147,8 +152,12 @@ impl Delivery {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn start(&self, sinks: Vec<SinkConfig>, schedules: Vec<Schedule>) -> Result<(), DeliveryError> {
-        if let Err(error) = self.replace_schedules(schedules).await {
-            return error.refused.into_iter().next().map_or(Ok(()), Err);
+        if let Err(SchedulesError { refused, .. }) = self.replace_schedules(schedules).await {
+            let is_other =
+                |refused: &DeliveryError| !matches!(refused.error, Error::UnreadableSchedule { .. });
+            if let Some(refused) = refused.into_iter().find(is_other) {
+                return Err(refused);
+            }
         }
         self.replace_sinks(sinks).await?;
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,6 +288,11 @@ impl Delivery {
                     tracing::warn!(schedule = name, code = error.code(), %error, "the schedule is not defined");
                     return Ok(false);
                 }
+                Err(error @ Error::UnreadableSchedule { .. }) => {
+                    self.0.unreadable.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(schedule = name, code = error.code(), %error, "the schedule is left as it is");
+                    return Err(error);
+                }
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(PAUSE).await;
@@ -308,9 +322,10 @@ impl Delivery {
         &self.0.schedules
     }
 
-    /// The runner's counts.
+    /// The runner's counts, and the unreadable schedules that the configuration has met.
     pub(crate) fn runs(&self) -> Runs {
-        self.0.runner.runs()
+        let runs = self.0.runner.runs();
+        Runs { unreadable: runs.unreadable + self.0.unreadable.load(Ordering::Relaxed), ..runs }
     }
 
     /// The running sinks, by name.

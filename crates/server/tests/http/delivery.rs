@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dwell_delivery::schedule::Schedule;
-use dwell_model::{Key, Limits, Pause, QueueName, Timestamp};
+use dwell_model::{Headers, Key, Limits, Pause, QueueName, Timestamp};
 use dwell_server::{Configuration, Layers, Loaded, Server, ServerConfig, SinkConfig};
-use dwell_store::{MemoryStore, Put, PutAnswer, Result as StoreResult, Store, Take, delegate_store};
+use dwell_store::{
+    MemoryStore, Put, PutAnswer, Result as StoreResult, Store, Take, Target, When, delegate_store,
+};
 use dwell_time::ManualClock;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -390,12 +392,46 @@ async fn a_schedule_that_is_refused_leaves_the_others_defined_and_known() {
     assert_eq!((error.changed, error.refused.len(), error.untried.len()), (2, 1, 0), "{error}");
     assert_eq!(
         (&*error.refused[0].what, error.refused[0].error.code()),
-        ("schedule 'b'", "invalid_schedule")
+        ("schedule 'b'", "unreadable_schedule")
     );
     assert_eq!(names(&server).await, ["a", "c"]);
     // What was defined is taken out again.
     assert_eq!(server.delivery.replace_schedules(Vec::new()).await.unwrap(), 2);
     assert_eq!(names(&server).await, [""; 0]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_of_a_newer_version_is_no_reason_not_to_start() {
+    let server = start().await;
+    let definition = r#"{"queue":"q","every_ms":3600000,"missed":"of_a_later_version"}"#;
+    let put = Put {
+        key: Some(Key::new("b").unwrap()),
+        headers: Headers::new([("dwell-schedule", definition)]).unwrap(),
+        when: When::At(Timestamp::MAX),
+        ..Put::new("dwell:schedules".parse().unwrap(), "x")
+    };
+    let id = server.store.put(vec![put.clone()]).await.remove(0).unwrap().id;
+    let all = schedules(&[("a", "every = \"1h\""), ("b", "every = \"1h\""), ("c", "every = \"1h\"")]);
+    server.delivery.start(Vec::new(), all).await.unwrap();
+    assert_eq!(names(&server).await, ["a", "c"]);
+    let listed = server.get("/v1/schedules").await.json();
+    assert_eq!(listed["unread"][0]["code"], "unreadable_schedule", "{listed}");
+    for refused in [
+        server.get("/v1/schedules/b").await,
+        put_schedule(&server, "b", &json!({"queue": "q", "every": "2h"})).await,
+    ] {
+        assert_eq!(refused.problem(), (409, "unreadable_schedule".to_owned()));
+    }
+    let page = server.get("/metrics").await;
+    assert!(page.text().contains("dwell_schedule_unreadable_total 1\n"), "{}", page.text());
+    let message = server.store.get(put.queue, vec![Target::Id(id)], false).await.remove(0).unwrap();
+    assert_eq!((message.headers, message.standing.counts.takes), (put.headers, 0));
+
+    // It can be deleted, and then defined.
+    assert_eq!(server.delete("/v1/schedules/b").await.json()["removed"], 1);
+    assert_eq!(put_schedule(&server, "b", &json!({"queue": "q", "every": "2h"})).await.status, 201);
+    server.delivery.stop().await;
     server.stop().await;
 }
 
