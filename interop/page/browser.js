@@ -24,6 +24,9 @@ const START_MS = 180_000;
 /** How long a test waits for what the page should show. */
 const WAIT_MS = 60_000;
 
+/** How long it waits for requests that follow the first ones. */
+const IDLE_MS = 5_000;
+
 export async function launch() {
     if (isFirefox) {
         const browser = await puppeteer.launch({
@@ -76,7 +79,8 @@ export async function openPage(browser, address, { width = 1280, height = 900, t
         await page.goto(address + fragment);
         await page.waitForFunction(() => document.querySelector("main")?.textContent !== "loading…", { timeout: WAIT_MS });
         // Later requests for what the view shows, such as a body.
-        await page.waitForNetworkIdle({ idleTime: 100, timeout: WAIT_MS }).catch(() => {});
+        // A request that a reload has cut off may count as pending for ever.
+        await page.waitForNetworkIdle({ idleTime: 100, timeout: IDLE_MS }).catch(() => {});
     };
     const text = (selector = "main") => page.$eval(selector, (element) => element.textContent ?? "");
     const until = (what, ...given) => page.waitForFunction(what, { timeout: WAIT_MS, polling: 50 }, ...given);
