@@ -72,7 +72,7 @@ impl LazyFree {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Whether removed messages are still to be freed: see [`bury`](Core::bury).
+    /// Whether removed messages are still to be freed: see [`free_purged`](Core::free_purged).
     pub fn has_unfreed(&self) -> bool {
         !self.lazy_free.oldest_first.is_empty()
     }
