@@ -9,7 +9,6 @@ pub(crate) mod expired;
 pub(crate) mod fill;
 pub(crate) mod get;
 pub(crate) mod reopen;
-pub(crate) mod retention;
 pub(crate) mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -37,8 +36,6 @@ pub(crate) const PARTS: &[Part] = &[
     reopen::PART,
     sweep::PART,
     expired::PART,
-    retention::BURY,
-    retention::PART,
 ];
 
 /// An upper bound for the disk space of a mix's message in bytes: in the journal, in tables and runs, and while
@@ -196,20 +193,5 @@ mod tests {
             .sum();
         assert_eq!(taken, 20_000);
         std::fs::remove_dir_all(place.folder.parent().unwrap()).unwrap();
-    }
-
-    #[test]
-    fn dead_messages_go_by_retention_and_the_youngest_stay() {
-        let mix = Mix::plain(25_000, HOUR_MS);
-        let settings = [(json!({ "dead_max": 100 }), 100), (json!({ "dead_ttl_ms": HOUR_MS }), 0)];
-        for (mut setting, left) in settings {
-            let place = place("retention", mix);
-            ask(&place, &fill::PART, 0, fill::all(mix.count));
-            ask(&place, &retention::BURY, HOUR_MS, json!({ "dead": mix.count }));
-            (setting["dead"], setting["left"]) = (mix.count.into(), left.into());
-            let gone = ask(&place, &retention::PART, 3 * HOUR_MS, setting);
-            assert!(count(&gone, "others").unwrap() >= 500, "{gone}");
-            std::fs::remove_dir_all(place.folder.parent().unwrap()).unwrap();
-        }
     }
 }

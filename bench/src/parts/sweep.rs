@@ -12,7 +12,6 @@ use std::time::Duration;
 use dwell_model::QueueName;
 use dwell_store::{Action, Put, Selection, Settle, Take, When};
 use hdrhistogram::Histogram;
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::OpenedEngine;
@@ -33,9 +32,7 @@ fn run(parameters: &Value) -> Result<Value> {
     let opened = OpenedEngine::open(parameters)?;
     let most = count(parameters, "dead")?;
     let [purged, deleted, revived, discarded] = std::array::from_fn(|queue| opened.mix.queue_name(queue));
-    let bar = progress("bury", 2 * most);
-    let (third, fourth) = (bury(&opened, &revived, most, &bar)?, bury(&opened, &discarded, most, &bar)?);
-    bar.finish_and_clear();
+    let (third, fourth) = (bury(&opened, &revived, most)?, bury(&opened, &discarded, most)?);
     let calls = opened.ours.calls();
     let sweeps = json!({
         "purge": timed(&opened, || Ok(calls.purge(purged)?))?,
@@ -52,8 +49,8 @@ fn run(parameters: &Value) -> Result<Value> {
 }
 
 /// Buries up to `most` messages of a queue that are due. Returns their number.
-pub(super) fn bury(opened: &OpenedEngine, queue: &QueueName, most: u64, bar: &ProgressBar) -> Result<u64> {
-    let calls = opened.ours.calls();
+fn bury(opened: &OpenedEngine, queue: &QueueName, most: u64) -> Result<u64> {
+    let (calls, bar) = (opened.ours.calls(), progress("bury", most));
     let mut buried = 0;
     while buried < most {
         let max = BATCH.min(usize::try_from(most - buried)?);
@@ -71,6 +68,7 @@ pub(super) fn bury(opened: &OpenedEngine, queue: &QueueName, most: u64, bar: &Pr
             answer?;
         }
     }
+    bar.finish_and_clear();
     Ok(buried)
 }
 

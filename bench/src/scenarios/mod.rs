@@ -8,7 +8,6 @@ mod engine_far;
 mod engine_put;
 mod engine_put_1;
 mod engine_restart;
-mod engine_retention;
 mod engine_sweeps;
 mod lateness;
 #[cfg(feature = "redis")]
@@ -42,7 +41,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_restart::SCENARIO,
     engine_sweeps::SCENARIO,
     engine_expired::SCENARIO,
-    engine_retention::SCENARIO,
     lateness::SCENARIO,
     #[cfg(feature = "redis")]
     redis::SCENARIO,
