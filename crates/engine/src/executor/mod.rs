@@ -56,9 +56,10 @@ impl Class {
 
 const PREFETCH: &[Role] =
     &[Role { name: "dwell-prefetch", gives_way: false, classes: &[Class::Prefetch], if_alone: &[] }];
-/// Either thread can run every class of background work, so that one is enough. Where there are both, the first runs
-/// flushes alone, since puts may wait for them: the slice that ends a merge syncs a whole file, and a flush does not
-/// wait for that. The other prefers deletions, which free room.
+/// Either thread can run every class of background work, so that one is enough. Where there are both, the first begins
+/// nothing but flushes, since puts may wait for them, and the slice that ends a merge syncs a whole file. A flush waits
+/// only if both are in a slice of other work: the first may have begun one while it was alone. The other thread prefers
+/// deletions, which free room.
 const BACKGROUND: &[Role] = &[
     Role {
         name: "dwell-flush",

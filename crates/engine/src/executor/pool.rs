@@ -21,10 +21,10 @@ pub(super) struct Role {
     pub(super) name: &'static str,
     /// Whether it has a lower priority than threads that serve.
     pub(super) gives_way: bool,
-    /// The classes that it runs, the preferred ones first,
+    /// The classes that it runs, the preferred ones first. The last role of a pool has every class here.
     pub(super) classes: &'static [Class],
-    /// and behind these while it is the only thread. Every class of the pool is among those of the first role,
-    /// and among the `classes` of the last one.
+    /// The classes that it also runs while it is the only thread, after `classes`. The first role of a pool has every
+    /// class in one of the two.
     pub(super) if_alone: &'static [Class],
 }
 
@@ -49,9 +49,9 @@ struct PoolShared {
 struct PoolState {
     /// Work that no thread is running, the oldest first.
     works: VecDeque<Arc<Work>>,
-    /// The number of threads that are running a slice,
+    /// The number of threads that are running a slice.
     running: usize,
-    /// and of those that wait for work.
+    /// The number of threads that wait for work.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
@@ -80,7 +80,8 @@ impl Pool {
         let started = self.start_missing(&mut state);
         let has_idle = state.idle > 0;
         drop(state);
-        // Not every thread may run it. A notification is a system call even if there is nothing to wake.
+        // All are notified, since not every thread runs every class. A notification is a system call even if no thread
+        // waits.
         if has_idle {
             self.shared.changed.notify_all();
         }

@@ -80,7 +80,7 @@ impl<B: StoredBody> Core<B> {
             cold.promote(now.wall);
             let queues: Vec<u32> = self.queues.all().collect();
             for queue in queues {
-                // What is due stays in its place. Should the clock step back, that call moves it.
+                // Due messages stay in place. If the clock steps back later, that call moves them.
                 self.promote(queue, now.wall);
                 self.queues.get_mut(queue).cold.look_again();
             }

@@ -156,7 +156,7 @@ end
 local function keep_answer(packed)
   if A.l then
     call('HSET', P .. 'a', A.l, A.q .. struct.pack('>I6', now), A.l .. 'r', #packed <= 65536 and packed or '')
-    -- Once a second is enough for a lane.
+    -- A lane renews the expiry at most once a second.
     if not last or #last < 14 or struct.unpack('>I6', last, 9) + 1000 < now then
       call('PEXPIRE', P .. 'a', KEPT_MS + 1000)
     end

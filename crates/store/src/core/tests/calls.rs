@@ -144,7 +144,7 @@ fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one
 fn a_log_that_is_not_this_cores_is_refused() {
     let mut rig = Rig::new();
     let put = rig.put(put_to("q").key("k".parse().unwrap()), now(0)).unwrap();
-    let LoggedFact::Put(record, body) = rig.log.0[0].clone() else { panic!("a put is told first") };
+    let LoggedFact::Put(record, body) = rig.log.0[0].clone() else { panic!("the first record is the put") };
     let mut again = rig.replayed();
     let refuse =
         |again: &mut Rig, record: PutRecord| again.core.replay_put(record, body.clone()).unwrap_err().reason;
