@@ -127,7 +127,6 @@ def walk(s, seed, steps):
                 m["due"] = m["due"] if value is None else model.now + value
             elif action == "give_back":
                 m["state"] = "pending"
-                m["takes"] -= 1
             else:
                 m["attempts"] += 1
                 m["state"], m["reason"], m["died"] = "dead", 2, model.now
