@@ -8,6 +8,7 @@
  * - Firefox emulates no media feature over WebDriver BiDi: its theme is that of the page's own choice.
  * - Firefox cannot slow a processor: the time to the first view is measured in Chromium alone.
  */
+import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -77,12 +78,18 @@ export async function openPage(browser, address, { width = 1280, height = 900, t
     await setTheme(page, theme);
     const go = async (fragment) => {
         await page.goto(address + fragment);
-        await page.waitForFunction(() => document.querySelector("main")?.textContent !== "loading…", { timeout: WAIT_MS });
+        await page.waitForFunction(() => !["", "loading…"].includes(document.querySelector("main")?.textContent ?? ""), { timeout: WAIT_MS });
         // Later requests for what the view shows, such as a body.
         // A request that a reload has cut off may count as pending for ever.
         await page.waitForNetworkIdle({ idleTime: 100, timeout: IDLE_MS }).catch(() => {});
     };
     const text = (selector = "main") => page.$eval(selector, (element) => element.textContent ?? "");
+    /** Waits until the element's text matches; if it does not in time, the text that is there is what the assertion shows. */
+    const shows = async (wanted, selector = "main") => {
+        const matches = ([source, flags, selector]) => new RegExp(source, flags).test(document.querySelector(selector)?.textContent ?? "");
+        await page.waitForFunction(matches, { timeout: WAIT_MS, polling: 50 }, [wanted.source, wanted.flags, selector])
+            .catch(async () => assert.match(await text(selector), wanted));
+    };
     const until = (what, ...given) => page.waitForFunction(what, { timeout: WAIT_MS, polling: 50 }, ...given);
     /** Clicks the button of this name in the open dialog, else in the page, as soon as it is there and enabled. */
     const press = async (name, within = "main, dialog[open]") => {
@@ -94,7 +101,7 @@ export async function openPage(browser, address, { width = 1280, height = 900, t
         );
         await handle.click();
     };
-    return { page, faults, go, text, until, press, close: () => context.close() };
+    return { page, faults, go, text, shows, until, press, close: () => context.close() };
 }
 
 /** The theme of pages that are loaded from now on. */

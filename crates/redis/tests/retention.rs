@@ -9,7 +9,8 @@ use dwell_model::{
 };
 use dwell_redis::RedisStore;
 use dwell_store::{
-    Action, BulkOutcome, DiscardCounts, Error, Put, QueueDeaths, Selection, Settle, Store, Take, Target, When,
+    Action, BulkOutcome, DiscardCounts, Error, LeaseTerms, Put, QueueDeaths, Selection, Settle, Store, Take,
+    Target, When,
 };
 use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
@@ -188,4 +189,41 @@ async fn a_dead_message_whose_record_was_removed_hides_no_older_one_of_its_key()
     assert_eq!(by_key().await, Ok(ids[1]));
     assert_eq!(server.command(&["EVAL", REMOVE, "1", &prefix(&server)]), Value::Int(1));
     assert_eq!(by_key().await, Ok(ids[0]));
+}
+
+/// Takes all that is there, one attempt each, and lets the leases run out.
+async fn many_lapsed(store: &RedisStore, clock: &ManualClock, count: usize) {
+    let puts = (0..count).map(|n| Put::new(queue(), n.to_string())).collect();
+    assert!(store.put(puts).await.iter().all(Result::is_ok));
+    let mut taken = 0;
+    while taken < count {
+        taken += store.take(Take::from(queue()).max(500).lease_ms(1_000)).await.unwrap().len();
+    }
+    clock.advance(1_000);
+}
+
+/// While a take by id looks for the owner of the message's key, the owner dies, and `dead_max` discards the message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_message_that_goes_for_the_owner_of_its_key_is_not_handed_out() {
+    let (server, clock) = (Server::start(), manual());
+    let store = open(&server, &clock).await;
+    set(&store, &[Setting::DeadMax(1)]).await;
+    let key = Key::new("order 7").unwrap();
+    let dead = store.put(vec![Put::new(queue(), "dead").key(key.clone())]).await.pop().unwrap().unwrap().id;
+    let taken = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+    let action = Action::Bury { reason: None, priority: None };
+    store.settle(vec![Settle { receipt: taken.receipt, action }]).await.pop().unwrap().unwrap();
+    // Its expiry lies behind more leases that have run out than all calls of one take by id look after.
+    let expires = clock.now().wall.after(1_000).ok();
+    let owner = Put { expires, ..Put::new(queue(), "owner").key(key).after_ms(500) };
+    store.put(vec![owner]).await.pop().unwrap().unwrap();
+    many_lapsed(&store, &clock, 500).await;
+    let found = store.take_id(queue(), dead, LeaseTerms::default()).await;
+    assert_eq!(
+        found.map(|delivery| delivery.message.body.len()),
+        Err(Error::MessageNotFound { queue: queue() })
+    );
+    let expected = DiscardCounts { dead_max: 1, ..DiscardCounts::default() };
+    assert_eq!(discarded(&store).await, expected);
+    assert_eq!(store.stats(queue()).await.unwrap().counts.dead, 1);
 }

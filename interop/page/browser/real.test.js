@@ -38,9 +38,9 @@ function onEach(name, body, { serverOptions = {}, stores = STORES, ...options } 
 
 const chip = (state) => [(state) => document.querySelector("main h1 .chip")?.textContent === state, state];
 
-onEach("a developer watches a first delayed message come due", async ({ page, go, text, until, press, server }) => {
+onEach("a developer watches a first delayed message come due", async ({ page, go, text, shows, until, press, server }) => {
     await go("#/");
-    assert.match(await text(), /no queue yet|counted for the first time/);
+    await shows(/no queue yet|counted for the first time/);
     await go("#/queues/first/put");
     await page.type("textarea[name=body]", '{"hello":"later"}');
     await page.select("select[name=when]", "delay");
@@ -50,19 +50,19 @@ onEach("a developer watches a first delayed message come due", async ({ page, go
     await until(() => document.querySelector("main .outcome a") !== null);
     await page.click("main .outcome a");
     await until(...chip("scheduled"));
-    assert.match(await text(".timeline"), /due(in \d|now)/);
+    await shows(/due(in \d|now)/, ".timeline");
     await until(() => document.querySelector("pre.json")?.textContent === '{\n  "hello": "later"\n}');
     await until(...chip("ready"));
     const [taken] = await server.take("first", 1, "&holder=worker%201");
     assert.ok(taken.lateness_ms >= 0);
     await until(...chip("leased"));
-    assert.match(await text(), /held byworker 1/);
+    await shows(/held byworker 1/);
     await server.call("POST", `receipts/${taken.receipt}/ack`);
     await until(() => document.querySelector("main .gone") !== null);
-    assert.match(await text(), /It is not there any more: acked/);
+    await shows(/It is not there any more: acked/);
 }, { expects: ["404"] });
 
-onEach("on call with a key: why order 7 was not closed, and once more", async ({ page, go, text, until, press, server }) => {
+onEach("on call with a key: why order 7 was not closed, and once more", async ({ page, go, text, shows, until, press, server }) => {
     await server.put("orders", Array.from({ length: 30 }, (_, at) => ({ body: `order ${at}`, key: `order-${at}`, max_attempts: 1, ...(at === 7 ? {} : { delay: "1h" }) })));
     const [taken] = await server.take("orders");
     await server.call("POST", `receipts/${taken.receipt}/retry`, { json: { error: "connect ECONNREFUSED 10.2.0.14:8443" } });
@@ -78,10 +78,10 @@ onEach("on call with a key: why order 7 was not closed, and once more", async ({
     await page.keyboard.press("j");
     await page.keyboard.press("Enter");
     await until(...chip("dead"));
-    assert.match(await text(), /attempts spent/);
+    await shows(/attempts spent/);
     assert.equal(await text("pre.error"), "connect ECONNREFUSED 10.2.0.14:8443");
     await press("revive…");
-    assert.match(await text("dialog"), new RegExp(`dwell revive orders ${taken.id}`));
+    await shows(new RegExp(`dwell revive orders ${taken.id}`), "dialog");
     await press("revive 1 message");
     await until(() => document.querySelector("dialog")?.textContent?.includes("1 done, 0 refused."));
     await press("close");
@@ -98,12 +98,12 @@ onEach("on call with a key: why order 7 was not closed, and once more", async ({
     await until(() => document.querySelector('tr[data-row="orders"]') !== null);
 });
 
-onEach("support moves one reminder among many", async ({ page, go, text, until, press, server }) => {
+onEach("support moves one reminder among many", async ({ page, go, text, shows, until, press, server }) => {
     for (let at = 0; at < 6; at += 1) {
         await server.put("reminders", Array.from({ length: 1_000 }, (_, next) => ({ body: "meeting", key: `user-${at * 1_000 + next}`, delay: `${2 + at}h` })));
     }
     await go("#/queues/reminders?span=day");
-    assert.match(await text(), /6,000 in this span, 0 later/);
+    await shows(/6,000 in this span, 0 later/);
     await page.keyboard.press("/");
     await page.keyboard.type("user-4321");
     await page.keyboard.press("Enter");
@@ -145,7 +145,7 @@ onEach("support moves one reminder among many", async ({ page, go, text, until, 
     await until((first) => document.querySelectorAll("tr[data-row]").length === 100 && document.querySelector("tr[data-row]").getAttribute("data-row") !== first, first);
 });
 
-onEach("messages are cancelled, delivered now, ended, revived and discarded, and queues paused, purged and deleted", async ({ page, go, text, until, press, server }) => {
+onEach("messages are cancelled, delivered now, ended, revived and discarded, and queues paused, purged and deleted", async ({ page, go, text, shows, until, press, server }) => {
     const ids = await server.put("jobs", Array.from({ length: 6 }, (_, at) => ({ body: `job ${at}`, delay: `${10 + at}m` })));
     await go("#/queues/jobs/messages");
     for (const id of ids.slice(0, 3)) await page.click(`tr[data-row="${id}"] input`);
@@ -180,7 +180,7 @@ onEach("messages are cancelled, delivered now, ended, revived and discarded, and
     await press("revive all…");
     await press("revive all");
     await until(() => document.querySelector("dialog")?.textContent?.includes("All done."));
-    assert.match(await text("dialog"), /620 done, 0 refused/);
+    await shows(/620 done, 0 refused/, "dialog");
     await press("close");
     assert.deepEqual((({ dead, ready }) => [dead, ready])((await server.stats("dead")).counts), [0, 620]);
     const two = await server.take("dead", 2);
@@ -226,13 +226,13 @@ onEach("messages are cancelled, delivered now, ended, revived and discarded, and
     let hook;
     before(async () => { hook = await receiver(); });
     after(() => hook.stop());
-    onEach("a sink delivers, is tested, paused and resumed, and its breaker opens", async ({ go, text, until, press, server }) => {
+    onEach("a sink delivers, is tested, paused and resumed, and its breaker opens", async ({ go, text, shows, until, press, server }) => {
         hook.state.status = 200;
         await server.put("hooked", [{ body: "one" }, { body: "two" }]);
         await go("#/sinks");
         await until(() => /delivered2|2/.test(document.querySelector('tr[data-row="shop"]')?.textContent ?? "") && document.querySelector('tr[data-row="shop"] td:nth-child(6)')?.textContent === "2");
         await go("#/sinks/shop");
-        assert.match(await text(), /webhook to 127\.0\.0\.1:\d+/);
+        await shows(/webhook to 127\.0\.0\.1:\d+/);
         await until(() => /^\d+(\.\d)? m?s$/.test(document.querySelector('tr[data-row="hooked"] td:nth-child(3)')?.textContent ?? ""));
         await press("test…");
         await press("test");
@@ -252,7 +252,7 @@ onEach("messages are cancelled, delivered now, ended, revived and discarded, and
     }, { serverOptions: () => ({ more: `[[sinks]]\nname = "shop"\nqueues = ["hooked"]\nkind = "webhook"\nurl = "${hook.url}"\n` }) });
 }
 
-onEach("schedules show their instants, and are run, paused, resumed and deleted", async ({ page, go, text, until, press, server }) => {
+onEach("schedules show their instants, and are run, paused, resumed and deleted", async ({ page, go, text, shows, until, press, server }) => {
     await server.call("PUT", "schedules/report", { json: { queue: "reports", cron: "30 9 * * MON-FRI", zone: "Europe/Berlin", body: "daily", overlap: "skip" } });
     await server.call("PUT", "schedules/tick", { json: { queue: "ticks", every: "1h" } });
     await go("#/schedules");
@@ -288,10 +288,10 @@ onEach("schedules show their instants, and are run, paused, resumed and deleted"
     await press("delete");
     await press("close");
     await until(() => document.querySelector("main .refusal")?.textContent?.includes("unknown_schedule"));
-    assert.match(await text(), /schedules of the store/);
+    await shows(/schedules of the store/);
 }, { expects: ["404", "409"] });
 
-onEach("what others wrote is text, and bad addresses change nothing", async ({ page, go, text, until, press, server }) => {
+onEach("what others wrote is text, and bad addresses change nothing", async ({ page, go, text, shows, until, press, server }) => {
     await page.evaluateOnNewDocument(() => { window.alert = () => { throw new Error("a script of a message ran"); }; });
     const markup = "</td><img src=x onerror=alert(1)><script>alert(2)</script>\u202efdp.exe";
     const bytes = (...all) => Buffer.from(all).toString("base64");
@@ -306,7 +306,7 @@ onEach("what others wrote is text, and bad addresses change nothing", async ({ p
     const [dying] = await server.put("odd", [{ body: "die" }]);
     const [taken] = await server.take("odd", 1, `&holder=${encodeURIComponent("<b>pod</b>\u202e")}`);
     await go(`#/queues/odd/messages/${dying}`);
-    assert.match(await text(), /held by<b>pod<\/b>U\+202E/);
+    await shows(/held by<b>pod<\/b>U\+202E/);
     await server.call("POST", `receipts/${taken.receipt}/bury`, { json: { reason: `${markup}\u0000` } });
     await until(...chip("dead"));
     assert.ok((await text("pre.error")).includes("<script>alert(2)</script>U+202Efdp.exeNUL"));
@@ -343,7 +343,7 @@ onEach("what others wrote is text, and bad addresses change nothing", async ({ p
         ["#/schedules/none", /unknown_schedule/],
     ]) {
         await go(address);
-        assert.match(await text(), said, address);
+        await shows(said);
     }
     assert.deepEqual((await server.stats("odd")).counts, before.counts);
 }, { expects: ["400", "404"] });
@@ -357,7 +357,7 @@ const SCOPES = {
     counter: ["metrics"],
 };
 
-onEach("a token sees and does what its scope allows, and nothing once it is revoked", async ({ page, go, text, until, press, server }) => {
+onEach("a token sees and does what its scope allows, and nothing once it is revoked", async ({ page, go, text, shows, until, press, server }) => {
     const [id] = await server.put("orders", [{ body: "x", delay: "1h" }]);
     await server.put("other", [{ body: "x", delay: "1h" }]);
     const buttons = () => page.$$eval("main button, main a.button", (all) => all.map((button) => button.textContent).filter((name) => name.endsWith("…") || name === "put a message"));
@@ -376,7 +376,7 @@ onEach("a token sees and does what its scope allows, and nothing once it is revo
         assert.deepEqual(await buttons(), ofQueue, name);
         assert.equal((await text()).includes("no counts or messages"), name === "counter", name);
         await go(`#/queues/orders/messages/${id}`);
-        if (ofMessage === undefined) assert.match(await text(), /forbidden/, name);
+        if (ofMessage === undefined) await shows(/forbidden/);
         else assert.deepEqual(await buttons(), ofMessage, name);
         // A queue that the token does not allow is as if it were not there.
         await go("#/queues");
@@ -384,7 +384,7 @@ onEach("a token sees and does what its scope allows, and nothing once it is revo
         await go("#/");
         assert.equal((await text()).includes("Falls due"), name === "counter", name);
         await go("#/schedules");
-        assert.match(await text(), /forbidden/, name);
+        await shows(/forbidden/);
     }
     await page.evaluate(() => sessionStorage.setItem("dwell.token", "secret-root"));
     await page.reload();
@@ -393,23 +393,23 @@ onEach("a token sees and does what its scope allows, and nothing once it is revo
     const { root, ...others } = SCOPES;
     await server.changeTokens({ successor: root, ...others });
     await until(() => document.querySelector("input[name=token]") !== null && document.querySelector("dialog")?.open === false);
-    assert.match(await text(), /token_unknown/);
+    await shows(/token_unknown/);
     assert.equal((await server.get("orders", id)).state, "scheduled");
     await page.type("input[name=token]", "secret-successor");
     await press("go on");
     await until(...chip("scheduled"));
 }, { serverOptions: { tokens: SCOPES }, expects: ["401", "403"] });
 
-onEach("a server that is killed and starts again makes the page stale, and it comes back", async ({ go, text, until, server }) => {
+onEach("a server that is killed and starts again makes the page stale, and it comes back", async ({ go, text, shows, until, server }) => {
     const [id] = await server.put("orders", [{ body: "kept", key: "order-7", delay: "1h" }]);
     await go(`#/queues/orders/messages/${id}`);
     await until(...chip("scheduled"));
     await server.kill();
     await until(() => document.querySelector(".status.stale")?.textContent?.includes("unreachable"));
-    assert.match(await text(), /order-7/);
+    await shows(/order-7/);
     await server.startAgain();
     await until(() => document.querySelector(".status.live") !== null);
-    assert.match(await text("main h1"), /order-7 scheduled/);
+    await shows(/order-7 scheduled/, "main h1");
     // The page acts on the new process.
     await server.call("DELETE", `queues/orders/messages/${id}`);
     await until(() => document.querySelector("main .gone") !== null);

@@ -165,11 +165,12 @@ impl Inner {
 
     /// A keyed message lies with its key, and its token is remembered with the token, perhaps in another partition.
     ///
-    /// 1. That partition is asked for the token's answer. 2. The message is put, and its own partition remembers the
-    ///    token with it. 3. The answer is stored in the token's partition.
+    /// 1. That partition is asked whether the token was used for another message. 2. The message is put, and its own
+    ///    partition remembers the token with it. 3. The answer is stored in the token's partition.
     ///
     /// A process that dies between 2 and 3, or cannot do 3, leaves the token known where the same message would be
-    /// put again.
+    /// put again. The answer is always that of 2: a failover of the message's partition loses message and token
+    /// together, and the token's partition would go on answering for a message that is not there.
     async fn put_under_token(
         &self,
         at: &Partition,
@@ -187,9 +188,8 @@ impl Inner {
             let asked = Fields::new().with("items", vec![asked]).flag("past", true);
             let reply = self.put_items(&home, spread, asked).await?;
             let known = reply.0.get("items").at(0);
-            if is_known(known) {
-                let answer = self.outcome(&home, item, known, reply.1);
-                return Ok(answer);
+            if is_mismatch(known) {
+                return Ok(self.outcome(&home, item, known, reply.1));
             }
         }
         let outcome = self.put_there(at, spread, &[item]).await?.pop();
@@ -249,11 +249,13 @@ impl Inner {
             let digests: Vec<_> = puts.clone().map(digest).collect();
             let tokens = puts.filter_map(|put| put.token.as_ref());
             let tokens: Vec<_> = tokens.map(|token| Pack::from(token.as_str())).collect();
+            let number = home;
             let home = Partition::new(&at.queue, home);
             let asked = Fields::new().with("tokens", tokens).with("digests", digests);
             let answered = self.ask(&home, Script::Recall, asked).await?;
             for (index, known) in indexes.iter().zip(answered.reply.get("known").items()) {
-                if is_known(known) {
+                // Only the partition of the message itself knows that a failover has lost it.
+                if is_mismatch(known) || (is_known(known) && shard_of(known) == Some(number)) {
                     outcomes[*index] = Some(self.outcome(&home, items[*index], known, answered.now));
                 }
             }
@@ -468,7 +470,19 @@ fn digest(put: &Put) -> Pack {
 
 /// Whether a token is known: by the answer to its put, or as the token of another put.
 fn is_known(known: &PackReply) -> bool {
-    matches!(known.at(0).text(), Some("ok" | "mismatch"))
+    known.at(0).text() == Some("ok")
+}
+
+/// The number of the partition where the message of a known answer was put: its id has it.
+fn shard_of(known: &PackReply) -> Option<u16> {
+    let id = known.at(1).bytes()?;
+    let shard = id.get(6..8)?.try_into().ok().map(u16::from_be_bytes)?;
+    shard.checked_sub(0x8000)
+}
+
+/// Whether the token was used for a put of other content.
+fn is_mismatch(known: &PackReply) -> bool {
+    known.at(0).text() == Some("mismatch")
 }
 
 fn packed_answer(answer: &PutAnswer) -> Pack {

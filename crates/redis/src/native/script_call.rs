@@ -425,7 +425,8 @@ fn failure(error: &RedisError) -> TryFailure {
     }
     match error.kind() {
         ErrorKind::ClusterConnectionNotFound => return TryFailure::NotNow(text),
-        ErrorKind::Io => return TryFailure::Unknown(text),
+        // A connection that ends inside a reply is an error of the parser.
+        ErrorKind::Io | ErrorKind::Parse => return TryFailure::Unknown(text),
         _ => {}
     }
     let Some(said) = Said::of(error) else { return refused(text) };
@@ -444,6 +445,7 @@ fn failure(error: &RedisError) -> TryFailure {
         "DWELLFOREIGN" => TryFailure::Refused(foreign(said.text.trim_matches([':', ' ', '.']))),
         "WRONGTYPE" => TryFailure::Refused(foreign(&text)),
         _ if said.text.starts_with("Script killed by user") => TryFailure::NotNow(text),
+        _ if said.text.starts_with("max number of clients reached") => TryFailure::NotNow(text),
         _ if is_unread(said.text) => TryFailure::Refused(foreign(&text)),
         _ => refused(text),
     }

@@ -391,10 +391,15 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use dwell_model::{Limits, QueueName};
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use dwell_model::{Limits, QueueName, Timestamp};
     use dwell_store::{Put, Store as _, Take};
     use dwell_testkit::redis::Server;
+    use dwell_time::{Clock, ManualClock};
 
+    use super::{Fields, SILENT_MS, Script};
     use crate::RedisStore;
 
     /// A call that began before the process left binds after that.
@@ -409,5 +414,38 @@ mod tests {
         assert_eq!(late.unwrap_err(), super::Error::Closed);
         let plain = store.inner.take(&Take::from(jobs), false).await.unwrap();
         assert_eq!(plain.deliveries.len(), 1, "it lies there");
+    }
+
+    /// Those that cannot be freed, because their nodes are away, stay in the list.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_silent_processes_that_stay_hide_no_others() {
+        const SILENT: usize = 40;
+        let server = Server::start();
+        let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+        store.beat_no_more_for_test();
+        let hello = async || {
+            let arguments = Fields::new().with("process", &b"observer"[..]).with("silent", SILENT_MS);
+            let reply = store.inner.wire.directory(Script::Hello, arguments).await.unwrap();
+            reply.get("gone").items().iter().map(|name| name.bytes().unwrap().to_vec()).collect::<Vec<_>>()
+        };
+        hello().await;
+        let directory: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:h"])).unwrap();
+        assert_eq!(directory.len(), 1, "{directory:?}");
+        let name = |n: usize| format!("silent{n:02}");
+        for n in 0..SILENT {
+            server.command(&["ZADD", &directory[0], &n.to_string(), &name(n)]);
+        }
+        let mut seen = HashSet::new();
+        for call in 0..400 {
+            clock.advance(u64::from(SILENT_MS / 4) + 1);
+            let gone = hello().await;
+            assert!(gone.len() <= 16 && (call < 8 || !gone.is_empty()), "call {call}: {}", gone.len());
+            seen.extend(gone);
+        }
+        for n in 0..SILENT {
+            assert!(seen.contains(name(n).as_bytes()), "{n} was never named");
+        }
     }
 }

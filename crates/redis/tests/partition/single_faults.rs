@@ -99,6 +99,30 @@ async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
     }
 }
 
+/// The client library calls that an error of its parser, not of the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_whose_connection_ends_in_its_middle_is_fetched_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let again = open(&proxy.url(AGAIN)).await;
+    let body = "m".repeat(10_000);
+    put(&again, message(&body)).await.unwrap();
+    put(&again, message(&body)).await.unwrap();
+    proxy.cut_next_reply();
+    let delivery = take(&again, 0, 60_000).await.unwrap().unwrap();
+    assert_eq!(delivery.message.standing.attempt(), 1);
+    proxy.cut_next_reply();
+    assert_eq!(settle(&again, delivery.receipt, Action::Ack).await, Ok(Settled::Gone));
+    let proxy = Proxy::to(server.port()).await;
+    let once = open(&proxy.url(ONCE)).await;
+    // The server has the scripts, so that each call is one.
+    put(&once, message(&body)).await.unwrap();
+    take(&once, 0, 60_000).await.unwrap().unwrap();
+    proxy.cut_next_reply();
+    let lost = take(&once, 0, 60_000).await;
+    assert!(is_unknown(&lost), "{:?}", lost.map(|_| "a delivery"));
+}
+
 /// A take whose answer is lost is repeated when more leases have run out than one script brings back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has_brought_about() {

@@ -218,7 +218,8 @@ pub trait Store: Send + Sync {
     /// back. Each lease is named as returned by a list of leased messages or by a get, so that a later holder
     /// is never affected.
     ///
-    /// A take whose answer was not received does not count as a take, and so its number is used again.
+    /// A take counts though its answer was not received. Only a take whose record is lost with the power, or in a
+    /// failover, does not count: its number is used again, by a lease that a list from before would name.
     ///
     /// # Contract
     /// - An ended lease is as one that ran out

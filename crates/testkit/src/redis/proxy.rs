@@ -61,6 +61,8 @@ struct ProxyShared {
     link: watch::Sender<Link>,
     /// The number of replies to watched requests to forward before one is lost with its connection; negative: none.
     pass: AtomicI64,
+    /// Whether the reply that is lost is forwarded to its middle.
+    halves: AtomicBool,
     /// The number of watched requests to forward before one is stopped; negative: none.
     stop_after: AtomicI64,
     /// Whether a request is stopped.
@@ -90,6 +92,7 @@ impl Proxy {
             options,
             link: watch::Sender::new(Link::Whole),
             pass: AtomicI64::new(-1),
+            halves: AtomicBool::new(false),
             stop_after: AtomicI64::new(-1),
             stopped: watch::Sender::new(false),
             connections: AtomicU64::new(0),
@@ -122,7 +125,13 @@ impl Proxy {
         self.lose_reply_after(0);
     }
 
-    /// The same after `answers` replies.
+    /// Makes the connection end in the middle of the reply to the next watched request. The request is executed.
+    pub fn cut_next_reply(&self) {
+        self.shared.halves.store(true, Ordering::SeqCst);
+        self.lose_next_reply();
+    }
+
+    /// As [`lose_next_reply`](Proxy::lose_next_reply), after `answers` replies.
     pub fn lose_reply_after(&self, answers: i64) {
         self.shared.pass.store(answers, Ordering::SeqCst);
     }
@@ -289,6 +298,9 @@ async fn replies(from: OwnedReadHalf, to: OwnedWriteHalf, shared: &ProxyShared, 
             && shared.pass.load(Ordering::SeqCst) >= 0
             && shared.pass.fetch_sub(1, Ordering::SeqCst) == 0
         {
+            if shared.halves.swap(false, Ordering::SeqCst) {
+                write(&to, &piece[..piece.len() / 2]).await;
+            }
             return;
         }
         let heard = |link| link != Link::Mute && (link != Link::NoHints || !has_subscribed);

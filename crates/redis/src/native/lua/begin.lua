@@ -156,8 +156,9 @@ end
 local function keep_answer(packed)
   if A.l then
     call('HSET', P .. 'a', A.l, A.q .. struct.pack('>I6', now), A.l .. 'r', #packed <= 65536 and packed or '')
-    -- A lane renews the expiry at most once a second.
-    if not last or #last < 14 or struct.unpack('>I6', last, 9) + 1000 < now then
+    -- A lane renews the expiry with its first call in each second of the clock, so at least a minute is left. What
+    -- counts is not the time since its last call: a lane in steady use would never renew it.
+    if not last or #last < 14 or math.floor(struct.unpack('>I6', last, 9) / 1000) ~= math.floor(now / 1000) then
       call('PEXPIRE', P .. 'a', KEPT_MS + 1000)
     end
     if not last or string.byte(A.q, 8) % 32 == 0 then

@@ -55,8 +55,9 @@ if not is_taken then
   end
   if A.past then
     call('HSET', P .. 't', '', cmsgpack.pack(A.past))
-    -- For as long as a token may be remembered.
+    -- For as long as a token may be remembered. The index of tokens ends with them: without it, none is forgotten.
     call('PEXPIRE', P .. 't', 691200000)
+    call('PEXPIRE', P .. 'T', 691200000)
   end
 end
 out.done = true

@@ -74,6 +74,9 @@ end
 call('HSET', P .. 'm', 't', now, 'w', since)
 call('ZADD', P .. 'h', now, A.process)
 if now - since >= A.silent then
-  out.gone = call('ZRANGEBYSCORE', P .. 'h', '-inf', now - A.silent, 'LIMIT', 0, 16)
+  -- Others each time: the ones that cannot be freed, because a node is away, must not hide the rest.
+  local dead = call('ZCOUNT', P .. 'h', '-inf', now - A.silent)
+  local from = dead > 16 and now % dead or 0
+  out.gone = call('ZRANGEBYSCORE', P .. 'h', '-inf', now - A.silent, 'LIMIT', from, 16)
 end
 return cmsgpack.pack(out)

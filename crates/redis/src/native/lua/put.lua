@@ -127,7 +127,10 @@ local function put(item)
   if item.t then
     forget_tokens()
     local known = recall(item.t, item.g)
-    if known then
+    -- An answer for a message of another partition does not show that it is there: a failover may have lost it. It is
+    -- replaced by the answer of the message's own partition.
+    local is_copy = known and known[1] == 'ok' and (struct.unpack('>I2', known[2], 7)) ~= 32768 + A.shard
+    if known and not (is_copy and (item.r and known[2] ~= item.r[2] or not item.r and not item.bad)) then
       return known
     end
   end

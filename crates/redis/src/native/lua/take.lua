@@ -150,11 +150,16 @@ local function hand_out_fresh(ready)
 end
 
 local function peek(entries)
-  for index, entry in ipairs(entries) do
+  local count = 0
+  for _, entry in ipairs(entries) do
     local id = string.sub(entry, 1, 16)
     local r = #entry ~= 16 and fresh(entry) or lying(id)
-    out.ids[index] = id
-    out.items[index] = { r.p or DEFAULT_PRIORITY, r.d, body_length(r) }
+    -- Reading a message applies time to it, which may end or bury it.
+    if r and not r.s then
+      count = count + 1
+      out.ids[count] = id
+      out.items[count] = { r.p or DEFAULT_PRIORITY, r.d, body_length(r) }
+    end
   end
 end
 

@@ -22,9 +22,16 @@ local function take(r)
   if r.s == 2 then
     return { 'leased', r.i }
   end
-  local owner = r.s == 3 and r.k and not r.K and find_key(r.k)
-  if owner then
-    return { 'key', owner.i }
+  if r.s == 3 and r.k and not r.K then
+    local owner = find_key(r.k)
+    if owner then
+      return { 'key', owner.i }
+    end
+    -- The owner may just have died, and `dead_max` has discarded this message for it.
+    r = load(r.i)
+    if not r then
+      return { 'missing' }
+    end
   end
   local own_cap = share('max_leased')
   if own_cap and in_force() >= own_cap then
