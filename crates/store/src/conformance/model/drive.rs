@@ -38,10 +38,13 @@ fn limits() -> Limits {
 pub(super) fn drive(factory: &Factory, steps: &[Step]) -> std::result::Result<(), Difference> {
     let mut driver = Driver::open(factory);
     for (index, step) in steps.iter().enumerate() {
-        let done = driver.step(step).and_then(|()| driver.compare_queues());
+        // A look at the queues lets time act on all of them. What passes is left to be noticed by the next step.
+        let looks = !matches!(step, Step::Advance(_));
+        let done = driver.step(step).and_then(|()| if looks { driver.compare_queues() } else { Ok(()) });
         done.map_err(|difference| format!("at step {index}, {step:?}:\n{difference}"))?;
     }
-    driver.compare_everything().map_err(|difference| format!("at the end:\n{difference}"))
+    let done = driver.compare_queues().and_then(|()| driver.compare_everything());
+    done.map_err(|difference| format!("at the end:\n{difference}"))
 }
 
 pub(super) struct Driver {

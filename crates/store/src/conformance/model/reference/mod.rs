@@ -31,8 +31,8 @@ pub(super) struct ModelMessage {
     pub(super) message: Message,
     /// When it was last made ready by anything but its instant; before that, its put.
     made_ready: Timestamp,
-    /// Whether a store knows this exactly: it need not remember it over a restart, and after a step of the
-    /// clock back it may count from an instant that has not come again.
+    /// Whether a store knows this exactly: it need not remember it over a restart or a death, and after a step of
+    /// the clock back it may count from an instant that has not come again.
     exact: bool,
 }
 
@@ -160,6 +160,8 @@ impl Reference {
             let since = Timestamp::from_ms(now.wall.as_ms() - ago_ms as i64).unwrap_or(Timestamp::MIN);
             kept.made_ready = kept.made_ready.max(since);
         }
+        // Whether a lease ran out first, and the message was ready in between, depends on who looked when.
+        kept.exact &= next.state.kind() != StateKind::Dead;
         let before = std::mem::replace(&mut kept.message.standing, next);
         self.count_death(index, &before);
         true
