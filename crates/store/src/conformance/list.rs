@@ -178,6 +178,7 @@ macro_rules! conformance_suite {
                 what_is_dead_stays_dead_where_no_retention_is_set,
                 a_dead_message_is_gone_when_its_time_is_over,
                 each_death_beyond_the_most_discards_the_oldest,
+                a_call_that_names_what_goes_for_a_death_that_it_notices_finds_nothing,
                 each_partition_keeps_its_share_of_the_most_dead_rounded_up,
                 a_lowered_retention_discards_what_is_past_it,
                 retention_goes_on_after_a_restart,

@@ -429,6 +429,7 @@ pub trait Store: Send + Sync {
     /// - What is dead stays dead where no retention is set
     /// - A dead message is gone when its time is over
     /// - Each death beyond the most discards the oldest
+    /// - A call that names what goes for a death that it notices finds nothing
     /// - Each partition keeps its share of the most dead rounded up
     /// - A lowered retention discards what is past it
     /// - Retention goes on after a restart

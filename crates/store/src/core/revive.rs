@@ -48,7 +48,9 @@ impl<B: StoredBody> Core<B> {
         let queue = self.touched(name, now, log);
         if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
             self.expire_queue(queue, now, log)?;
-            if self.means_all(queue, &which) {
+            // What is past its retention is discarded for that reason, and not for this call.
+            let past = self.queues.expects_retention(queue, now.wall.as_ms());
+            if self.means_all(queue, &which) && !past {
                 return Ok(BulkProgress::Done(self.discard_at_once(queue, log)));
             }
         }

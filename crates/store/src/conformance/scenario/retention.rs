@@ -137,6 +137,37 @@ pub fn each_death_beyond_the_most_discards_the_oldest(factory: &Factory) {
     assert_eq!(stage.put(keyed("i", "again")).outcome, crate::PutOutcome::Created, "its key is free");
 }
 
+pub fn a_call_that_names_what_goes_for_a_death_that_it_notices_finds_nothing(factory: &Factory) {
+    for by_lapse in [false, true] {
+        for is_taken in [false, true] {
+            let mut stage = Stage::open(factory);
+            stage.set(Setting::DeadMax(1));
+            let dead = bury_one(&mut stage, "k");
+            // The next owner of its key dies, and the call by id is the first to notice.
+            let expires = (!by_lapse).then(|| stage.at(1_000));
+            let owner = Put { expires, max_attempts: Some(attempts(1)), ..keyed("k", "owner") };
+            let owner = stage.put(owner).id;
+            if by_lapse {
+                stage.taken_for(1_000);
+            }
+            stage.advance(1_000);
+            let not_found = Error::MessageNotFound { queue: q() };
+            if is_taken {
+                let taken = stage.store().take_id(q(), dead, LeaseTerms::default());
+                assert_eq!(taken.map(|taken| taken.message.id), Err(not_found));
+            } else {
+                let swept = stage.store().revive(q(), Selection::Ids(vec![dead]), When::Now).unwrap();
+                assert_eq!((swept.done, swept.refused), (0, vec![(dead, not_found)]));
+            }
+            assert_eq!(kept(&stage, &[dead, owner]), [owner]);
+            let counts = stage.stats().counts;
+            assert_eq!((counts.dead, counts.ready, counts.leased), (1, 0, 0));
+            let another = bury_one(&mut stage, "l");
+            assert_eq!((kept(&stage, &[owner, another]), stage.stats().counts.dead), (vec![another], 1));
+        }
+    }
+}
+
 pub fn each_partition_keeps_its_share_of_the_most_dead_rounded_up(factory: &Factory) {
     let mut stage = Stage::open(factory);
     stage.set(Setting::Spread(4));

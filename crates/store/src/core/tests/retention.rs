@@ -107,6 +107,17 @@ fn nobody_finds_one_past_its_time_though_it_is_there() {
 }
 
 #[test]
+fn a_discard_of_all_counts_none_past_its_time_as_its_own() {
+    let mut rig = with_slices_of(1);
+    dead(&mut rig, 8, 0);
+    set(&mut rig, Setting::DeadTtlMs(1_000), 100);
+    let swept = rig.discard(&queue("q"), Selection::All, now(1_055)).unwrap();
+    assert_eq!((swept.done, swept.refused_in_all, kept(&rig)), (2, 0, 0));
+    let discarded = rig.core.deaths().remove(0).discarded;
+    assert_eq!((discarded.dead_ttl, discarded.asked), (6, 2));
+}
+
+#[test]
 fn a_sweep_means_none_past_its_time_and_comes_to_its_end() {
     let mut rig = with_slices_of(2);
     let ids = dead(&mut rig, 9, 0);
