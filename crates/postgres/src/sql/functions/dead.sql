@@ -28,6 +28,19 @@ BEGIN
 END
 $$;
 
+-- Whether a message that this transaction has locked as a dead one is gone: a death that the call noticed afterwards has
+-- discarded it (`dead_max`), and its own lock does not keep it. Then it gives up the key that it may have claimed.
+CREATE OR REPLACE FUNCTION is_discarded(p_qid bigint, p_id uuid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT FROM standing_6 s WHERE s.qid = p_qid AND s.id = p_id) THEN
+    RETURN false;
+  END IF;
+  PERFORM free_key(p_qid, p_id);
+  RETURN true;
+END
+$$;
+
 -- Drops an expiry that has passed or is before the new instant; keeps a later one.
 CREATE OR REPLACE FUNCTION revived(s standing, p_due bigint, now bigint) RETURNS standing
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -85,6 +98,8 @@ BEGIN
       -- One statement for a slice: there are no keys or refusals to check.
       WITH old AS (
         SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= coalesce(p_before, now)
+          -- What is past its retention is discarded for that reason.
+          AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true)
         ORDER BY s.died, s.id LIMIT least(p_most, 10000) FOR UPDATE
       ), gone AS (
         DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
@@ -130,6 +145,8 @@ BEGIN
         END IF;
         IF owner IS NOT NULL THEN
           code := 'key_taken'; info := owner;
+        ELSIF is_discarded(f.qid, one) THEN
+          code := 'message_not_found';
         ELSE
           PERFORM unfile(h.s, 4);
           PERFORM file_pending(revived(h.s, i.due, now), f.settings, now);

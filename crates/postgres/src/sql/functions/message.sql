@@ -146,6 +146,9 @@ BEGIN
       END IF;
     END IF;
   END IF;
+  IF h.place = 4 AND is_discarded(f.qid, p_id) THEN
+    r.code := 'message_not_found'; r.info := NULL;
+  END IF;
   IF r.code IS NOT NULL THEN
     RETURN NEXT r;
     RETURN;

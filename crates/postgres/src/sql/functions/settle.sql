@@ -215,13 +215,15 @@ DECLARE
   f record := facts_of(p_queue, p_defaults);
   h record;
   s standing;
+  at int;
   now bigint;
   place int;
   most bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
-  FOR at IN 1 .. coalesce(cardinality(p_id), 0) LOOP
+  -- In the order of ids, as settlements: batches that cross wait for each other, and never in a circle.
+  FOR at IN SELECT u.place FROM unnest(p_id) WITH ORDINALITY AS u (id, place) ORDER BY u.id, u.place LOOP
     item := at; code := ''; info := NULL; what := NULL; value := NULL;
     BEGIN
       now := clock_ms();
