@@ -166,8 +166,8 @@ async fn acks_of_a_batch_are_answered_one_by_one_whatever_is_among_them() {
     let store = open(&server).await;
     put_all(&store, (0..8).map(message).collect()).await;
     let mut receipts: Vec<_> = take(&store, 6).await.into_iter().map(|taken| taken.receipt).collect();
-    let bound = store.take(Take::from(queue()).max(2).bound()).await.unwrap();
-    receipts.extend(bound.into_iter().map(|taken| taken.receipt));
+    let session = store.take(Take::from(queue()).max(2).session()).await.unwrap();
+    receipts.extend(session.into_iter().map(|taken| taken.receipt));
     // One has been extended, one is acked already, one has a wrong token.
     let extend = Settle { receipt: receipts[1].clone(), action: Action::Extend { lease_ms: Some(90_000) } };
     assert!(matches!(store.settle(vec![extend]).await[..], [Ok(Settled::Leased(_))]));

@@ -42,13 +42,13 @@ async fn put(store: &RedisStore, put: Put) -> Result<dwell_store::PutAnswer, Err
     store.put(vec![put]).await.pop().unwrap()
 }
 
-/// Writes something of each kind; returns what cannot be read back: receipts and answers to tokens.
+/// Writes something of each kind; returns what cannot be read back: receipts and answers to idempotency keys.
 async fn fill(store: &RedisStore) -> String {
     let mut said = String::new();
     let orders = name("orders");
     let settings = [Setting::LeaseMs(60_000), Setting::Levels(vec![1_000, 5_000])];
     store.configure(orders.clone(), settings.map(SettingChange::Set).to_vec()).await.unwrap();
-    store.configure(name("wide"), vec![SettingChange::Set(Setting::Spread(3))]).await.unwrap();
+    store.configure(name("wide"), vec![SettingChange::Set(Setting::Partitions(3))]).await.unwrap();
     let of = |queue: &QueueName, body: &str| Put::new(queue.clone(), body.to_owned());
     let mut puts = vec![
         of(&orders, "ready"),
@@ -63,7 +63,7 @@ async fn fill(store: &RedisStore) -> String {
             ..of(&orders, "has headers")
         },
         of(&orders, "has a key").key(Key::new("customer 7").unwrap()).after_ms(60_000),
-        of(&orders, "has a token").token(IdempotencyKey::new("token-1").unwrap()),
+        of(&orders, "has an idempotency key").idempotency_key(IdempotencyKey::new("token-1").unwrap()),
     ];
     puts.extend((0..9).map(|n| of(&name("wide"), &n.to_string()).after_ms(n * 10)));
     for answer in store.put(puts).await {
@@ -305,14 +305,18 @@ async fn opens_and_is_good_for_everything(layout: &str) {
     let (expected, said) = told.split_at(told.find("put ").unwrap());
     assert_eq!(described(&store).await, expected);
 
-    // A token's answer, a key, a receipt, a dead message: all are unchanged.
+    // An idempotency key's answer, a key, a receipt, a dead message: all are unchanged.
     let words = |start: &str| said.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>();
     let ids = words("put ");
     let orders = name("orders");
-    let under_token =
-        |body: &str| Put::new(orders.clone(), body.to_owned()).token(IdempotencyKey::new("token-1").unwrap());
-    assert_eq!(put(&store, under_token("has a token")).await.unwrap().id.to_string(), ids[9]);
-    let other = put(&store, under_token("other")).await;
+    let under_idempotency_key = |body: &str| {
+        Put::new(orders.clone(), body.to_owned()).idempotency_key(IdempotencyKey::new("token-1").unwrap())
+    };
+    assert_eq!(
+        put(&store, under_idempotency_key("has an idempotency key")).await.unwrap().id.to_string(),
+        ids[9]
+    );
+    let other = put(&store, under_idempotency_key("other")).await;
     if layout != CURRENT {
         assert_eq!(other.unwrap().id.to_string(), ids[9], "what it stands for was not kept then");
     } else {
@@ -341,7 +345,8 @@ async fn opens_and_is_good_for_everything(layout: &str) {
             assert_eq!(store.settle(vec![settle]).await, [Ok(Settled::Gone)]);
         }
     }
-    let orders_first = ["urgent", "ready", "expires", "has a lease of its own", "has headers", "has a token"];
+    let orders_first =
+        ["urgent", "ready", "expires", "has a lease of its own", "has headers", "has an idempotency key"];
     assert_eq!(bodies[..6], orders_first);
     assert_eq!(bodies[6..11], ["by level", "has a key", "later", "new", "idle"]);
     bodies[11..20].sort();

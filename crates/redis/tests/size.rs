@@ -168,7 +168,7 @@ async fn a_page_of_leased_messages_reads_no_body_that_it_does_not_hold() {
 async fn a_page_of_a_queue_that_is_spread_reads_little_more_than_it_holds() {
     let server = Server::start();
     let store = open(&server).await;
-    let changes = vec![SettingChange::Set(Setting::Spread(32))];
+    let changes = vec![SettingChange::Set(Setting::Partitions(32))];
     store.configure(queue(), changes).await.unwrap();
     const COUNT: usize = 640;
     const LENGTH: usize = 10_000;
@@ -254,7 +254,7 @@ async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
     };
     let stays = named("stays").await.unwrap();
     put_all(&stays, vec![message("m")]).await;
-    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap();
+    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).session()).await.unwrap();
     assert_eq!(held.len(), 1);
     for n in 0..PROCESSES {
         let store = named(&format!("process-{n}")).await.unwrap();

@@ -126,7 +126,7 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
     let mut store = Driven::open(disk, clock, opened).unwrap();
     for i in 0..6_000 {
         let put = Put::new(queue("q"), format!("body {i}")).after_ms(86_400_000);
-        store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
+        store.put(put.idempotency_key(format!("t{i}").parse().unwrap())).unwrap();
     }
     store.rest();
     let (disk, clock) = store.close();

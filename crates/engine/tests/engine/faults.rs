@@ -189,7 +189,7 @@ fn a_disk_that_fails_while_opening_is_an_error_and_changes_no_message() {
 
 /// A put that may be repeated.
 fn repeatable(body: &'static str) -> Put {
-    Put::new(queue("q"), body).token(body.parse().unwrap())
+    Put::new(queue("q"), body).idempotency_key(body.parse().unwrap())
 }
 
 #[test]

@@ -17,12 +17,12 @@ impl Partition {
 
     /// The partition that is asked for an id: the first one for an id of a partition that the queue does not have, as
     /// far as is known here. The first one knows whether the queue has more by now.
-    pub(super) fn of_id(queue: &QueueName, shard: u16, spread: u16) -> Partition {
-        Partition::new(queue, if shard < spread { shard } else { 0 })
+    pub(super) fn of_id(queue: &QueueName, shard: u16, partitions: u16) -> Partition {
+        Partition::new(queue, if shard < partitions { shard } else { 0 })
     }
 
-    pub(super) fn all(queue: &QueueName, spread: u16) -> Vec<Partition> {
-        (0..spread).map(|index| Partition::new(queue, index)).collect()
+    pub(super) fn all(queue: &QueueName, partitions: u16) -> Vec<Partition> {
+        (0..partitions).map(|index| Partition::new(queue, index)).collect()
     }
 
     /// The common prefix of its keys. The tag is a hash, never the name: a name may hold braces, and similar names
@@ -103,22 +103,22 @@ pub(super) const DIRECTORY: [(&str, &str); 6] =
     [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];
 
 /// The partition of a message with this key.
-pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
-    of_text(key.as_str(), spread)
+pub(super) fn of_key(key: &Key, partitions: u16) -> u16 {
+    of_text(key.as_str(), partitions)
 }
 
-/// The partition that remembers this token.
-pub(super) fn of_token(token: &IdempotencyKey, spread: u16) -> u16 {
-    of_text(token.as_str(), spread)
+/// The partition that remembers this idempotency key.
+pub(super) fn of_idempotency_key(key: &IdempotencyKey, partitions: u16) -> u16 {
+    of_text(key.as_str(), partitions)
 }
 
 /// FNV-1a: all processes and versions must agree. <http://www.isthe.com/chongo/tech/comp/fnv/>
-fn of_text(text: &str, spread: u16) -> u16 {
+fn of_text(text: &str, partitions: u16) -> u16 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // A spread is at least 1 and has 16 bits.
-    (hash % u64::from(spread.max(1))) as u16
+    // A number of partitions is at least 1 and has 16 bits.
+    (hash % u64::from(partitions.max(1))) as u16
 }
 
 /// How many numbers are reserved together.

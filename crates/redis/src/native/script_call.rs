@@ -354,7 +354,7 @@ fn asks_for_more(reply: &Value) -> bool {
     let Value::BulkString(bytes) = reply else { return false };
     let reply = PackReply::decode(&Bytes::copy_from_slice(bytes));
     let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
-    ["enter", "others", "past", "more", "spread"].into_iter().any(says)
+    ["enter", "others", "past", "more", "partitions"].into_iter().any(says)
 }
 
 /// Whether a take, or a take by id, has brought something.

@@ -3,17 +3,17 @@
 use super::*;
 
 /// Calls each operation on a queue of which one key after the other is foreign.
-async fn spoil_each_key(after_ms: u64, with_bound: bool, looks_alike: bool) {
+async fn spoil_each_key(after_ms: u64, with_session: bool, looks_alike: bool) {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
-    let stage = Stage::set(&redis, &(Arc::new(clock.clone()) as Arc<dyn Clock>), with_bound).await;
+    let stage = Stage::set(&redis, &(Arc::new(clock.clone()) as Arc<dyn Clock>), with_session).await;
     clock.advance(after_ms);
     let whole = redis.all();
     let partition = redis.partition();
     let there = redis.held();
     for name in (SORTED_SETS.to_owned() + HASHES).chars() {
         let is_there = there.contains_key(format!("{partition}{name}").as_bytes());
-        assert!(is_there || name == 'Z' || (name == 'y' && !with_bound), "nothing lies under {name}");
+        assert!(is_there || name == 'Z' || (name == 'y' && !with_session), "nothing lies under {name}");
     }
     let expected = stage.messages().await;
     for name in (SORTED_SETS.to_owned() + HASHES).chars() {
@@ -148,7 +148,7 @@ async fn a_member_that_nobody_of_us_has_written_is_refused_and_nothing_is_change
                 refusals += call_each(&mut redis, &stage, &what).await;
             }
         }
-        // Unused blocks of numbers, tokens and processes are skipped.
+        // Unused blocks of numbers, idempotency keys and processes are skipped.
         assert!(refusals > 0 || "nTy".contains(name), "nobody reads {name}");
     }
 }

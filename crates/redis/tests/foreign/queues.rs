@@ -14,7 +14,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let leases = redis.partition() + "l";
     let good = QueueName::new("good").unwrap();
     let put = async |body: &'static str| one(store.put(vec![Put::new(good.clone(), body)])).await.unwrap().id;
-    let held = Take::from_all([queue(), good.clone()]).max(3).bound();
+    let held = Take::from_all([queue(), good.clone()]).max(3).session();
     put("bound").await;
     assert_eq!(store.take(held.clone()).await.unwrap().len(), 3);
     for name in [queue(), good.clone()] {
@@ -50,8 +50,9 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     drop((store, other));
     let third = open(redis.server.address(), &shared).await.unwrap();
     third.put(vec![Put::new(good.clone(), "bound").priority(3)]).await.pop().unwrap().unwrap();
-    let bound = third.take(Take::from(good.clone()).max(1).lease_ms(8 * MINUTE_MS).bound()).await.unwrap();
-    assert_eq!(bound.len(), 1);
+    let session =
+        third.take(Take::from(good.clone()).max(1).lease_ms(8 * MINUTE_MS).session()).await.unwrap();
+    assert_eq!(session.len(), 1);
     drop(third);
     clock.advance(20_000);
     let fourth = open(redis.server.address(), &shared).await.unwrap();
@@ -146,7 +147,7 @@ async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_mes
     let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
     let store = open(address.clone(), &clock).await.unwrap();
     one(store.put(vec![message("m")])).await.unwrap();
-    let held = store.take(Take::from(queue()).bound()).await.unwrap().pop().unwrap();
+    let held = store.take(Take::from(queue()).session()).await.unwrap().pop().unwrap();
     let whole = redis.all();
     let mut directory: Vec<String> = redis.command(&[b"KEYS", b"{dwell}:[^p]*"]);
     directory.sort();

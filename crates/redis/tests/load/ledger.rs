@@ -124,7 +124,7 @@ async fn is_empty(store: &RedisStore) -> bool {
     }
 }
 
-/// Puts in each stored form; what has a token is repeated until it is answered.
+/// Puts in each stored form; what has an idempotency key is repeated until it is answered.
 async fn produce(
     number: usize,
     store: Arc<RedisStore>,
@@ -148,10 +148,10 @@ async fn produce(
                 }
             }
         }
-        let token = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
+        let idempotency_key = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
         let mut tried = false;
         loop {
-            match put(&store, message("d").token(token.clone())).await {
+            match put(&store, message("d").idempotency_key(idempotency_key.clone())).await {
                 Ok(answer) => break assert!(told.lock().unwrap().answered.insert(answer.id)),
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");

@@ -84,7 +84,7 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     let mut cluster = Cluster::start();
     let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
     let brief = open(&(cluster.url() + BRIEF)).await;
-    let changes = vec![SettingChange::Set(Setting::Spread(partitions))];
+    let changes = vec![SettingChange::Set(Setting::Partitions(partitions))];
     store.configure(queue(), changes).await.unwrap();
     let mut besides = 0;
     put(&store, message("first")).await.unwrap();
@@ -276,8 +276,8 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         let mut nodes = queues.into_iter();
         (nodes.next().unwrap(), nodes.next().unwrap())
     };
-    let bound = |queue: &QueueName| Take::from(queue.clone()).max(1).lease_ms(3_600_000).bound();
-    assert_eq!(gone.take(bound(&away.1)).await.unwrap().len(), 1);
+    let session = |queue: &QueueName| Take::from(queue.clone()).max(1).lease_ms(3_600_000).session();
+    assert_eq!(gone.take(session(&away.1)).await.unwrap().len(), 1);
     drop(gone);
     cluster.nodes()[away.0].kill();
     // It has to count the leases in all queues before it hands out the first message.
@@ -293,7 +293,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     assert_eq!(taken.expect("it waits for the node that is away").unwrap().len(), 1);
     // What a dead process had bound cannot be freed there. The processes that try still send their heartbeats: what
     // is bound to them stays bound.
-    let held = store.take(bound(&there.1)).await.unwrap().pop().unwrap().receipt;
+    let held = store.take(session(&there.1)).await.unwrap().pop().unwrap().receipt;
     for _ in 0..3 {
         clock.advance(10_000);
         let now = clock.now().wall.as_ms();
@@ -401,10 +401,10 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
         let store = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
         let limits = {
             let mut limits = Limits::default();
-            limits.defaults.spread = 2;
+            limits.defaults.partitions = 2;
             limits
         };
-        // The default spread differs: only the directory can show that.
+        // The default number of partitions differs: only the directory can show that.
         let other = match directory_goes {
             true => Some(within("opening", RedisStore::open(url.parse().unwrap(), limits)).await.unwrap()),
             false => None,
@@ -413,7 +413,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             let what = format!("{what}, node {node}");
             let stats = within("stats", store.stats(name.clone())).await;
             let taken = within("a take", store.take(Take::from(name.clone()).max(1))).await;
-            let bound = within("a take", store.take(Take::from(name.clone()).max(1).bound())).await;
+            let session = within("a take", store.take(Take::from(name.clone()).max(1).session())).await;
             if *node == away {
                 assert!(is_unavailable(&stats), "{what}: {stats:?}");
                 assert!(taken.as_ref().is_err_and(Error::is_retryable), "{what}: {taken:?}");
@@ -425,9 +425,9 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             let refused = put(&store, name).await.map(drop);
             if *node == away || directory_goes {
                 assert!(refused.as_ref().is_err_and(Error::is_retryable), "{what}: {refused:?}");
-                assert!(bound.as_ref().is_err_and(Error::is_retryable), "{what}: {bound:?}");
+                assert!(session.as_ref().is_err_and(Error::is_retryable), "{what}: {session:?}");
             } else {
-                assert_eq!((refused, bound), (Ok(()), Ok(Vec::new())), "{what}");
+                assert_eq!((refused, session), (Ok(()), Ok(Vec::new())), "{what}");
             }
         }
         assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
@@ -435,8 +435,8 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
         // It is registered as soon as the directory is back, and then it is like any other.
         for name in queues.values() {
             comes_true(async || put(&store, name).await.is_ok()).await;
-            let bound = Take::from(name.clone()).max(100).bound();
-            for delivery in within("a take", store.take(bound)).await.unwrap() {
+            let session = Take::from(name.clone()).max(100).session();
+            for delivery in within("a take", store.take(session)).await.unwrap() {
                 assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone), "{what}");
             }
         }
@@ -593,8 +593,8 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
     cluster.nodes()[away].kill();
     clock.advance(2 * 3_600_000);
     tokio::time::sleep(Duration::from_secs(7)).await;
-    let bound = Take::from(here.clone()).max(1).lease_ms(3_600_000).bound();
-    assert_eq!(within("a take", gone.take(bound)).await.unwrap().len(), 1);
+    let session = Take::from(here.clone()).max(1).lease_ms(3_600_000).session();
+    assert_eq!(within("a take", gone.take(session)).await.unwrap().len(), 1);
     drop(gone);
     // The other one sends heartbeats, and this one does not.
     for _ in 0..4 {

@@ -451,7 +451,7 @@ async fn leases_that_an_operator_ends_do_not_wait_for_each_others_partitions() {
     let mut cluster = cluster();
     let store = open(&(cluster.url() + "?timeout_ms=1000&retry_ms=1000")).await;
     let wide = QueueName::new("wide").unwrap();
-    store.configure(wide.clone(), vec![SettingChange::Set(Setting::Spread(48))]).await.unwrap();
+    store.configure(wide.clone(), vec![SettingChange::Set(Setting::Partitions(48))]).await.unwrap();
     for answer in store.put(vec![Put::new(wide.clone(), "m"); MESSAGES]).await {
         answer.unwrap();
     }

@@ -398,7 +398,7 @@ impl World {
         let flights = std::mem::take(&mut self.flights);
         for flight in flights {
             match flight.about {
-                CallSubject::Put(again) if again.put.spec.token => self.repeat(*again),
+                CallSubject::Put(again) if again.put.spec.idempotency_key => self.repeat(*again),
                 CallSubject::Mismatch(mut again) => {
                     again.is_mismatch = false;
                     self.repeat(*again);

@@ -292,10 +292,10 @@ BEGIN
   IF (next->>'pause')::bigint BETWEEN 1 AND now THEN
     next := CASE WHEN (general->>'pause')::bigint = 0 THEN next - 'pause' ELSE next || '{"pause": 0}' END;
   END IF;
-  IF (general || next)->'spread' <> f.settings->'spread' THEN
+  IF (general || next)->'partitions' <> f.settings->'partitions' THEN
     c := count_of(f.qid);
     IF c.pending > 0 OR c.leased > 0 OR c.dead > 0 THEN
-      PERFORM refuse('setting_fixed', 'spread');
+      PERFORM refuse('setting_fixed', 'partitions');
     END IF;
   END IF;
   IF next = '{}' THEN

@@ -2,13 +2,13 @@
 --
 -- KEYS[1]  the partition's prefix, `dwell:{tag}:`; every key of the partition is made from it
 -- KEYS[2]  its key `m`: see `Scripts::command`
--- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `c` (14 bytes) the call among all, `W` the spread that the client
+-- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `c` (14 bytes) the call among all, `W` the number of partitions that the client
 --          assumes, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- ARGV[2…] what a script takes beside them, as it is
 -- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; `deaths` and `discards`, how many messages died and were
 --          discarded by it, if any: attempts, lapse, expiry, buried; `dead_ttl`, `dead_max`, `on_expiry`, asked. `retain`: more dead ones
 --          are past the queue's retention; and
---          `spread` alone: the client believes in another spread, and nothing was done; with `moves`: it is being changed
+--          `partitions` alone: the client assumes another number of partitions, and nothing was done; with `moves`: it is being changed
 --          `more` alone: there is more that time has brought about than one call may take on; call again
 local P = KEYS[1]
 local call = redis.call
@@ -121,9 +121,9 @@ if A.l then
   end
 end
 
--- A partition whose queue's spread is being changed is closed: `repartition.rs` describes how it opens again.
-if A.W and (M[8] or A.W ~= (own.spread or A.D.spread)) then
-  out.spread, out.moves = own.spread or A.D.spread, M[8] and true
+-- While the number of partitions of a queue is being changed, its partitions are closed: `repartition.rs` describes how they open again.
+if A.W and (M[8] or A.W ~= (own.partitions or A.D.partitions)) then
+  out.partitions, out.moves = own.partitions or A.D.partitions, M[8] and true
   return cmsgpack.pack(out)
 end
 
@@ -194,7 +194,7 @@ end
 -- The share of one partition in a limit of its queue: the same for each, rounded up. nil if there is no limit.
 local function share(name)
   local most = setting(name)
-  return most and math.ceil(most / setting('spread'))
+  return most and math.ceil(most / setting('partitions'))
 end
 
 -- Deaths and discards are counted, and the client adds them up. The indexes are those of the reply. A call that is

@@ -6,10 +6,10 @@
 -- A.keep  leave the settings as they are; else A.own are the new ones, packed, or none
 -- A.change closes the partition: the change in progress, packed. Without it, the partition is open
 -- A.fixed refuse if there are messages
--- A.past  earlier spreads, see `idempotency.lua`; none: the stored ones stay
+-- A.past  earlier numbers of partitions, see `idempotency.lua`; none: the stored ones stay
 -- A.reg   the queue's registration
 -- Reply   `done`, or `changed`: the partition has another number; or `fixed`; or `enter`: register the queue first. Of one that was
---         closed `until`, when its last token ends, and `past`, its spreads before
+--         closed `until`, when its last idempotency key ends, and `past`, its earlier numbers of partitions
 -- Cost    O(1)
 write_though_full()
 if not touch() then
@@ -30,7 +30,7 @@ if not is_taken and A.fixed and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .
   return cmsgpack.pack(out)
 end
 if A.change then
-  out.past, out['until'] = past_spreads(), last_token()
+  out.past, out['until'] = past_partitions(), last_idempotency_key()
 end
 if A.past then
   know_hash('t')
@@ -55,7 +55,7 @@ if not is_taken then
   end
   if A.past then
     call('HSET', P .. 't', '', cmsgpack.pack(A.past))
-    -- For as long as a token may be remembered.
+    -- For as long as an idempotency key may be remembered.
     call('PEXPIRE', P .. 't', 691200000)
   end
 end

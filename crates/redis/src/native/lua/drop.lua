@@ -2,9 +2,9 @@
 -- aside whole, and counts as gone from here on, since its epoch is over; `sweep` frees it in slices.
 --
 -- Keys    m, and s u o r d x or g, renamed to z and a number; Z names those; f N n h K, unlinked; w a
--- A.pending, A.dead what is removed; A.own whether the settings go too, but for the spread: while another partition has
+-- A.pending, A.dead what is removed; A.own whether the settings go too, but for `partitions`: while another partition has
 --         leased messages, it says where they are
--- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`; `kept`: the spread is
+-- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`; `kept`: `partitions` is
 --         there still
 -- Cost    O(log n)
 write_though_full()
@@ -70,14 +70,14 @@ if A.dead then
   end
 end
 if A.own and M[3] then
-  own = { spread = own.spread }
-  if own.spread then
+  own = { partitions = own.partitions }
+  if own.partitions then
     call('HSET', P .. 'm', 'o', cmsgpack.pack(own))
   else
     call('HDEL', P .. 'm', 'o')
   end
   call('HINCRBY', P .. 'm', 'n', 1)
-  out.kept = own.spread and true
+  out.kept = own.partitions and true
 end
 out.bare = is_bare()
 hint()

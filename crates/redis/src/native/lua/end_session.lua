@@ -1,4 +1,4 @@
--- Ends the leases that were bound to a process which has ended.
+-- Ends the leases of a session which has ended.
 --
 -- Keys    m S B H k y l s u o x g h K w
 -- A.process its id; A.max how many at a time; A.release it ends in order: its messages are given back, and no attempt is spent

@@ -4,8 +4,8 @@
 -- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited how many beside it takes of the
 --         client wait on that are not registered, or more; A.force past the limit: the client has counted those that have something; A.above a registration that
 --         was seen elsewhere, A.floor the first block of numbers that was not
--- A.lost  it has messages, and was not known: it is registered unless it is known by now. A.spread then is over how many
---         partitions the client spreads queues that do not say, where the directory has lost that too
+-- A.lost  it has messages, and was not known: it is registered unless it is known by now. A.partitions then is the
+--         default number of partitions of the client, where the directory has lost that too
 -- A.block a block of numbers, the first of A.count; A.part the partition that uses them, as `index/queue`
 -- Reply   `reg` the registration, higher than all before; or `full`: there are as many others as may be;
 --         `count` of queues registered
@@ -31,7 +31,7 @@ if A.name then
     call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
   end
   if A.lost and not call('HGET', P .. 'm', 's') then
-    call('HSET', P .. 'm', 's', A.spread)
+    call('HSET', P .. 'm', 's', A.partitions)
   end
   out.count = others + 1
 end

@@ -3,16 +3,16 @@
 -- Keys    c h m q and p:PROCESS of the directory
 -- A.process its id; A.client its name: the earlier process of this name is dead. `c` has the two last ones of a name,
 --         so that a repeated call gets the same answer; names of dead processes are removed there
--- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.has if it assumes that others are entered
+-- A.session partitions in which it binds leases from now on, each as `index/queue`; A.has if it assumes that others are entered
 --         here
--- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
+-- A.partitions the default number of partitions of a queue: all processes must agree, as long as there are
 --         queues
 -- A.silent a process without a heartbeat for this many ms is dead. Silence counts while Redis could receive heartbeats:
 --         from the instant `w` of `m` on, since when one has arrived each A.silent / 2 ms, the last one at `t`. After
 --         an outage, or when the clock steps, all were silent, and it counts from then
--- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, those that
---         are; `forgotten`: nothing is known of the process any more, and A.bound was not noted: it must say all of them anew
--- Cost    O(log n) and a partition of A.bound
+-- Reply   `partitions` alone: the default of the others; else `before`, the process that had the name; `gone`, those that
+--         are; `forgotten`: nothing is known of the process any more, and A.session was not noted: it must say all of them anew
+-- Cost    O(log n) and a partition of A.session
 know('zset', 'h')
 know('hash', 'c')
 -- Removes names whose processes were freed of all that was bound to them: they are of no more use. It picks more at
@@ -33,19 +33,19 @@ local function forget_clients()
 end
 
 local parts = P .. 'p:' .. A.process
-if A.bound then
+if A.session then
   know('set', 'p:' .. A.process)
 end
-if A.spread then
-  local known = tonumber(call('HGET', P .. 'm', 's') or A.spread)
-  if known ~= A.spread and call('EXISTS', P .. 'q') == 1 then
-    out.spread = known
+if A.partitions then
+  local known = tonumber(call('HGET', P .. 'm', 's') or A.partitions)
+  if known ~= A.partitions and call('EXISTS', P .. 'q') == 1 then
+    out.partitions = known
     return cmsgpack.pack(out)
   end
 end
 write_though_full()
-if A.spread then
-  call('HSET', P .. 'm', 'v', 3, 's', A.spread)
+if A.partitions then
+  call('HSET', P .. 'm', 'v', 3, 's', A.partitions)
 end
 if A.client then
   local last = call('HGET', P .. 'c', A.client) or ''
@@ -58,7 +58,7 @@ end
 if A.has and call('EXISTS', parts) == 0 then
   out.forgotten = true
 else
-  for _, part in ipairs(A.bound or {}) do
+  for _, part in ipairs(A.session or {}) do
     call('SADD', parts, part)
   end
 end

@@ -3,9 +3,9 @@
 -- Keys    m q r of the directory
 -- A.names of queues that the client has found messages in, or has put into; A.floor the first block of numbers that it has
 --         not seen
--- A.spreads over how many partitions it assumes each of them to be spread, if it has used them lately; A.spread over how many
---         those are that do not say; A.sure if it has looked
--- Reply   `unknown`: the places in A.names of those that are not registered; `wider`: place and spread of those that somebody
+-- A.assumed how many partitions it assumes that each of them has, if it has used them lately; A.partitions the default
+--         number of partitions; A.sure if it has looked
+-- Reply   `unknown`: the places in A.names of those that are not registered; `wider`: place and partitions of those that somebody
 --         has told to be wider, for their first partition may have lost that; `run`, the server that answers
 -- Cost    O(1) a name, about 1 µs, and INFO
 know('zset', 'q')
@@ -15,14 +15,14 @@ local told = {}
 for index, name in ipairs(A.names) do
   if not call('ZSCORE', P .. 'q', name) then
     out.unknown[#out.unknown + 1] = index
-  elseif A.spreads then
+  elseif A.assumed then
     local is_packed, entry = pcall(cmsgpack.unpack, call('HGET', P .. 'r', name) or '')
-    local spread = A.spreads[index]
-    if is_packed and type(entry) == 'table' and (entry[3] or A.spread) ~= spread then
-      if (entry[3] or A.spread) > spread and not A.sure then
-        out.wider[#out.wider + 1] = { index, entry[3] or A.spread }
+    local partitions = A.assumed[index]
+    if is_packed and type(entry) == 'table' and (entry[3] or A.partitions) ~= partitions then
+      if (entry[3] or A.partitions) > partitions and not A.sure then
+        out.wider[#out.wider + 1] = { index, entry[3] or A.partitions }
       else
-        entry[3] = spread
+        entry[3] = partitions
         told[#told + 1] = name
         told[#told + 1] = cmsgpack.pack(entry)
       end

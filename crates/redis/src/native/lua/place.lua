@@ -8,7 +8,7 @@
 --   d  the same ones by due:         score due, member id
 --   x  pending with an expiry:       score expiry, member id
 --   l  leased:                       score deadline, member id; of a record of form 4, id and token
---   y  leased and bound:             score 0, member process (8 bytes) and id
+--   y  session leases:               score 0, member process (8 bytes) and id
 --   g  dead, oldest first:           score death, member id
 --   h  dead by due:                  score due, member id
 --   k  keys of live messages:        key to id
@@ -63,9 +63,9 @@ local function unplace_pending(r)
   end
 end
 
-local function place_leased(r, token, lease_ms, bound, holder)
+local function place_leased(r, token, lease_ms, session, holder)
   r.s, r.E = 2, nil
-  r.T, r.w, r.B, r.o = token, lease_ms, bound, holder
+  r.T, r.w, r.B, r.o = token, lease_ms, session, holder
   r.D = math.min(now + lease_ms, MAX_MS)
   call('ZADD', P .. 'l', r.D, r.i)
   if r.B then

@@ -8,20 +8,20 @@
 --         and the latest of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
---         `x` expiry, `t` token, `g` the digest of what it stands for; `bad` refuses it unless its token is known;
---         `r` is an answer that its token is to get, and nothing is put
+--         `x` expiry, `t` idempotency key, `g` the digest of what it stands for; `bad` refuses it unless that key is known;
+--         `r` is an answer that its idempotency key is to get, and nothing is put
 -- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
--- A.tokens how many may be remembered here
--- A.past  the partitions of spreads that the queue had before were asked for the tokens
--- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the tokens where
---         these spreads had put them first; else
+-- A.idempotency_keys how many may be remembered here
+-- A.past  the partitions that follow from earlier numbers of them were asked for the idempotency keys
+-- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the idempotency keys where
+--         these numbers had put them first; else
 --         `bare` if the queue was registered just now for nothing;
 --         `all` that were put: they are created, under their ids; else
 --         `items` each: true (created under its id), the instant of one that was created after a delay,
 --         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}, of which {'mismatch', id} is
---         that of a token which stands for another put
+--         that of an idempotency key which stands for another put
 -- Cost    O(log n) a message: about 2 µs of A.count, about 10 of A.items
 
 -- The put's own data is written first: a Redis out of memory refuses it. If time has brought something about, this
@@ -37,19 +37,19 @@ if not M[2] and (not A.reg or is_given_up(A.reg)) then
   out.enter = true
   return cmsgpack.pack(out)
 end
-local max_pending, token_ms = setting('pending'), setting('token')
-if max_pending and not A.others and setting('spread') > 1 then
+local max_pending, idempotency_ms = setting('pending'), setting('idempotency')
+if max_pending and not A.others and setting('partitions') > 1 then
   out.others = true
   return cmsgpack.pack(out)
 end
 
--- A token that was remembered before the spread was changed may be in another partition.
+-- A key that was remembered before the number of partitions was changed may be in another partition.
 if A.items and not A.past then
-  local has_token = false
+  local has_idempotency_key = false
   for _, item in ipairs(A.items) do
-    has_token = has_token or (item.t and true)
+    has_idempotency_key = has_idempotency_key or (item.t and true)
   end
-  local past = has_token and past_spreads() or {}
+  local past = has_idempotency_key and past_partitions() or {}
   if past[1] then
     out.past = {}
     for index, entry in ipairs(past) do
@@ -89,25 +89,25 @@ local function taken_of(fields)
 end
 
 -- Removes more than a put adds, so that each put pays the same small cost.
-local function forget_tokens()
-  for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'T', '-inf', now, 'LIMIT', 0, 3)) do
-    call('ZREM', P .. 'T', token)
-    call('HDEL', P .. 't', token)
+local function forget_idempotency_keys()
+  for _, idempotency_key in ipairs(call('ZRANGEBYSCORE', P .. 'T', '-inf', now, 'LIMIT', 0, 3)) do
+    call('ZREM', P .. 'T', idempotency_key)
+    call('HDEL', P .. 't', idempotency_key)
   end
 end
 
-local function remember(token, digest, reply)
-  if not token or token_ms == 0 then
+local function remember(idempotency_key, digest, reply)
+  if not idempotency_key or idempotency_ms == 0 then
     return
   end
-  call('HSET', P .. 't', token, cmsgpack.pack({ reply, now + token_ms, digest }))
-  call('ZADD', P .. 'T', now + token_ms, token)
+  call('HSET', P .. 't', idempotency_key, cmsgpack.pack({ reply, now + idempotency_ms, digest }))
+  call('ZADD', P .. 'T', now + idempotency_ms, idempotency_key)
   -- A queue that is no longer used gets no scripts that remove them.
   call('PEXPIRE', P .. 't', 691200000)
   call('PEXPIRE', P .. 'T', 691200000)
 end
 
-local function keep(r, due, token, digest)
+local function keep(r, due, idempotency_key, digest)
   if r.s == 2 then
     return { 'leased', r.i }
   end
@@ -119,13 +119,13 @@ local function keep(r, due, token, digest)
     save(r)
   end
   local reply = { 'ok', r.i, r.d, 2 }
-  remember(token, digest, reply)
+  remember(idempotency_key, digest, reply)
   return reply
 end
 
 local function put(item)
   if item.t then
-    forget_tokens()
+    forget_idempotency_keys()
     local known = recall(item.t, item.g)
     if known then
       return known
@@ -146,8 +146,8 @@ local function put(item)
   if item.x and item.x <= math.max(due, now) then
     return { 'expires', math.max(due, now) }
   end
-  if item.t and token_ms > 0 and call('HLEN', P .. 't') >= A.tokens then
-    return { 'tokens' }
+  if item.t and idempotency_ms > 0 and call('HLEN', P .. 't') >= A.idempotency_keys then
+    return { 'idempotency_keys' }
   end
   local owner = item.k and find_key(item.k)
   if owner then

@@ -1,4 +1,4 @@
--- Returns the partitions in which a process has bound leases; or removes the process, when they are freed, or some of them.
+-- Returns the partitions in which a process has session leases; or removes the process, when they are freed, or some of them.
 --
 -- Keys    h and p:PROCESS of the directory
 -- A.process its id; A.forget; A.left partitions in which it has bound none any more, each as `index/queue`; A.silent if it is considered dead: the ms without a heartbeat

@@ -64,9 +64,9 @@ local function settle(item)
     return { 'gone' }
   end
   if action == 4 then
-    local token, length, bound, holder = r.T, delay or r.w, r.B, r.o
+    local token, length, session, holder = r.T, delay or r.w, r.B, r.o
     unplace_leased(r)
-    place_leased(r, token, length, bound, holder)
+    place_leased(r, token, length, session, holder)
     save(r)
     return standing(r)
   end
@@ -112,20 +112,20 @@ end
 -- Acks all messages with records of form 4 at once: their members in `l` prove that they are leased under their
 -- tokens, and that there is nothing else to do, whatever their records say. The others are acked one by one.
 local function ack(proofs, fields)
-  local is_bound = call('EXISTS', P .. 'y') == 1
+  local has_session_leases = call('EXISTS', P .. 'y') == 1
   know_hash('S')
-  if is_bound then
+  if has_session_leases then
     know_zset('y')
   end
   local ended = call('ZREM', P .. 'l', unpack(proofs))
   has_room = has_room or ended > 0
-  if ended == #proofs and not is_bound then
+  if ended == #proofs and not has_session_leases then
     call('HDEL', P .. 'S', unpack(fields))
     out.all = #proofs
     return
   end
   local records = call('HMGET', P .. 'S', unpack(fields))
-  local gone, bound, seen, others, places = {}, {}, {}, {}, {}
+  local gone, session, seen, others, places = {}, {}, {}, {}, {}
   local are_all = ended == #proofs
   for index, proof in ipairs(proofs) do
     local id, token = string.sub(proof, 1, 16), string.sub(proof, 17)
@@ -136,7 +136,7 @@ local function ack(proofs, fields)
       gone[#gone + 1] = field
       local process = record and string.sub(record, -8) or NOBODY
       if process ~= NOBODY then
-        bound[#bound + 1] = process .. id
+        session[#session + 1] = process .. id
       end
       out.items[index] = true
     elseif seen[field] then
@@ -149,8 +149,8 @@ local function ack(proofs, fields)
   if gone[1] then
     call('HDEL', P .. 'S', unpack(gone))
   end
-  if bound[1] then
-    call('ZREM', P .. 'y', unpack(bound))
+  if session[1] then
+    call('ZREM', P .. 'y', unpack(session))
   end
   each(others, settle, places)
   is_refused = is_refused and ended == 0 and not gone[1]

@@ -27,9 +27,9 @@ out.leased = call('ZCARD', P .. 'l')
 out.dead = call('ZCARD', P .. 'g') - (past_retention())
 out.own = M[3]
 out.version = tonumber(M[7] or 0)
-out.spread_here = setting('spread')
+out.partitions_here = setting('partitions')
 if M[8] then
-  out.change, out.past, out['until'] = M[8], past_spreads(), last_token()
+  out.change, out.past, out['until'] = M[8], past_partitions(), last_idempotency_key()
 end
 out.reg = M[2] and tonumber(M[2])
 out.highest = M[6] and tonumber(M[6])

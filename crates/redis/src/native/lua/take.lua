@@ -3,7 +3,7 @@
 -- Keys    m S B H f N n s u o r d l w a; k x y g h K where time has brought something about
 -- A.max   how many, by the room for leases, at most 255; A.want how many are wanted; A.bytes how many bytes of bodies,
 --         but one in any case unless A.some were handed out before; A.lease length, if asked for;
---         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it; A.holder the holder, if the take names one
+--         A.token the first 14 bytes of the leases' tokens; A.session the process, if they are bound to it; A.holder the holder, if the take names one
 -- A.cap   how many leases there may be here
 -- A.ended leases that ran out in the calls before, which said `more`
 -- A.peek  hand nothing out, only return what comes first
@@ -59,9 +59,9 @@ local function gather(entries, lease)
   local deadline = math.min(now + lease, MAX_MS)
   local text = string.format('%.0f', deadline)
   local start, most = A.token .. '\0', A.bytes or math.huge
-  local tail = struct.pack('>I6I6', deadline, lease) .. (A.bound or NOBODY)
-  local ready = { held = {}, ends = {}, bound = A.bound and {}, count = 0, slow = {} }
-  local held, ends, bound, slow, n = ready.held, ready.ends, ready.bound, ready.slow, 0
+  local tail = struct.pack('>I6I6', deadline, lease) .. (A.session or NOBODY)
+  local ready = { held = {}, ends = {}, session = A.session and {}, count = 0, slow = {} }
+  local held, ends, session, slow, n = ready.held, ready.ends, ready.session, ready.slow, 0
   local bytes, slow_bytes, read, ids = 0, 0, 0, out.ids
   -- A loop over every message: each call and each string in it counts.
   local sub, char, form = string.sub, string.char, string.char(HELD)
@@ -77,8 +77,8 @@ local function gather(entries, lease)
       local record = form .. start .. place .. entry .. tail
       held[n + 1], held[n + 2] = sub(entry, 9, 16), record
       ends[n + 1], ends[n + 2] = text, id .. start .. place
-      if bound then
-        bound[n + 1], bound[n + 2] = 0, A.bound .. id
+      if session then
+        session[n + 1], session[n + 2] = 0, A.session .. id
       end
       n = n + 2
       ids[index], replies[index + 1] = id, record
@@ -120,13 +120,13 @@ end
 
 -- Hands out fresh messages, all at once.
 local function hand_out_fresh(ready)
-  local held, ends, bound, count = ready.held, ready.ends, ready.bound, ready.count
+  local held, ends, session, count = ready.held, ready.ends, ready.session, ready.count
   local over = blocks_over(ends[2 * count])
   know_hash('S')
   if over[1] then
     know_hash('N')
   end
-  if bound then
+  if session then
     know_zset('y')
   end
   -- They are the first of it.
@@ -140,8 +140,8 @@ local function hand_out_fresh(ready)
   else
     call('ZADD', P .. 'l', unpack(ends))
   end
-  if bound then
-    call('ZADD', P .. 'y', unpack(bound))
+  if session then
+    call('ZADD', P .. 'y', unpack(session))
   end
   if over[1] then
     call('ZREM', P .. 'n', unpack(over))
@@ -202,7 +202,7 @@ local function hand_out(max)
     last_fresh = r.fresh and r.i or last_fresh
     unplace_pending(r)
     r.t = (r.t or 0) + 1
-    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.bound, A.holder)
+    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.session, A.holder)
     save(r)
     out.ids[index] = r.i
     replies[index + 1] = cmsgpack.pack(shown(r))

@@ -139,7 +139,7 @@ pub fn each_death_beyond_the_most_discards_the_oldest(factory: &Factory) {
 
 pub fn each_partition_keeps_its_share_of_the_most_dead_rounded_up(factory: &Factory) {
     let mut stage = Stage::open(factory);
-    stage.set(Setting::Spread(4));
+    stage.set(Setting::Partitions(4));
     stage.set(Setting::DeadMax(5));
     let partitions = u64::from(stage.partitions(4));
     // Enough messages that each partition has more than its share.
