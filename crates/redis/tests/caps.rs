@@ -236,7 +236,7 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
 async fn settings_that_this_version_does_not_know_survive_a_change() {
     const EACH: &str = "
         local said = {}
-        for _, key in ipairs(redis.call('KEYS', 'dwell:{*}:m')) do
+        for _, key in ipairs(redis.call('KEYS', 'dwell:{*}:meta')) do
           local own = redis.call('HGET', key, 'o')
           own = own and cmsgpack.unpack(own) or {}
           if ARGV[1] == 'make' then

@@ -121,7 +121,7 @@ async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
         let now = clock.now().wall.as_ms();
         within("a beat", async {
             let heard = || -> Vec<(String, i64)> {
-                let reply = server.command(&["ZRANGE", "{dwell}:h", "0", "-1", "WITHSCORES"]);
+                let reply = server.command(&["ZRANGE", "{dwell}:heartbeats", "0", "-1", "WITHSCORES"]);
                 let flat: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 flat.chunks(2).map(|two| (text(&two[0]), text(&two[1]).parse().unwrap())).collect()
@@ -210,8 +210,8 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
     let server = Server::start();
     let store = open(server.address()).await;
     put(&store, message("m")).await.unwrap();
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
+    let leases = keys[0].strip_suffix("meta").unwrap().to_owned() + "leases";
     server.command(&["SET", &leases, "mine"]);
     // A process that opens later sees it before it writes.
     let later = open(server.address()).await;
@@ -415,7 +415,7 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     for id in put_ids.iter().filter(|id| **id != kept) {
         store.cancel(queue(), vec![dwell_store::Target::Id(*id)]).await.pop().unwrap().unwrap();
     }
-    let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:B"])).unwrap() };
+    let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:blocks"])).unwrap() };
     assert!(blocks() >= 4);
     let number =
         store.get(queue(), vec![dwell_store::Target::Id(kept)], false).await.pop().unwrap().unwrap().number;
@@ -426,9 +426,9 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
         }
     })
     .await;
-    let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:b:*"])).unwrap();
+    let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:block:*"])).unwrap();
     assert_eq!(sets.len(), 1);
-    let told: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:N"])).unwrap();
+    let told: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:due-index"])).unwrap();
     assert_eq!(
         server.command(&["HLEN", &told[0]]),
         redis::Value::Int(1),
@@ -469,7 +469,7 @@ async fn numbers_that_have_run_out_are_refused_each_time() {
     let server = Server::start();
     let store = open(server.address()).await;
     let last = dwell_model::Number::MAX.get() / 256;
-    server.command(&["HSET", "{dwell}:m", "v", "3", "b", &last.to_string()]);
+    server.command(&["HSET", "{dwell}:meta", "v", "1", "b", &last.to_string()]);
     for _ in 0..3 {
         let refused = put(&store, message("m")).await.unwrap_err();
         assert_eq!(refused.code(), "exhausted", "{refused}");

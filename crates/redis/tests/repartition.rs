@@ -180,7 +180,7 @@ async fn a_process_with_another_default_of_partitions_is_refused_while_there_are
     let tidy = open(&server).await;
     until("the queue is let go", async || {
         tidy.queues(None, 10).await.unwrap().is_empty()
-            && server.command(&["EXISTS", "{dwell}:q"]) == redis::Value::Int(0)
+            && server.command(&["EXISTS", "{dwell}:queues"]) == redis::Value::Int(0)
     })
     .await;
     drop(tidy);

@@ -180,7 +180,7 @@ mod tests {
         let (store, jobs) = (Arc::new(store), QueueName::new("jobs").unwrap());
         let is_noted = async || -> bool {
             let notes: Vec<String> =
-                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:waiters"])).unwrap();
             !notes.is_empty()
         };
         let waiting = {

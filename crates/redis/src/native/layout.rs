@@ -58,11 +58,7 @@ pub(super) fn directory(prefix: &str) -> String {
 }
 
 /// The version of this layout, which scripts check as well.
-pub(super) const LAYOUT: &str = "3";
-
-/// The versions that can be read. In layout 1 every record is a table of fields, and every body lies in `B`; in
-/// layout 2 all pending messages lie in `s`, `u` or `o`. Such messages are valid in layout 3.
-pub(super) const LAYOUTS: [&str; 3] = ["1", "2", LAYOUT];
+pub(super) const LAYOUT: &str = "1";
 
 /// The maximum length of a body that is stored in its message's record, until something happens to the message.
 pub(super) const FRESH_BODY: usize = 1_024;
@@ -72,35 +68,35 @@ pub(super) const HELD: u8 = 4;
 
 /// A partition's keys, and their types.
 pub(super) const PARTITION: [(&str, &str); 24] = [
-    ("m", "hash"),
-    ("f", "zset"),
-    ("N", "hash"),
-    ("n", "zset"),
-    ("S", "hash"),
-    ("B", "hash"),
-    ("H", "hash"),
-    ("s", "zset"),
-    ("u", "zset"),
-    ("o", "zset"),
-    ("r", "zset"),
-    ("d", "zset"),
-    ("x", "zset"),
-    ("l", "zset"),
-    ("y", "zset"),
-    ("g", "zset"),
-    ("h", "zset"),
-    ("k", "hash"),
-    ("K", "zset"),
-    ("t", "hash"),
-    ("T", "zset"),
-    ("a", "hash"),
-    ("w", "hash"),
-    ("Z", "hash"),
+    ("meta", "hash"),
+    ("due", "zset"),
+    ("due-index", "hash"),
+    ("due-index-until", "zset"),
+    ("records", "hash"),
+    ("bodies", "hash"),
+    ("headers", "hash"),
+    ("pending", "zset"),
+    ("pending-urgent", "zset"),
+    ("pending-later", "zset"),
+    ("ready", "zset"),
+    ("ready-by-due", "zset"),
+    ("expiries", "zset"),
+    ("leases", "zset"),
+    ("session-leases", "zset"),
+    ("dead", "zset"),
+    ("dead-by-due", "zset"),
+    ("keys", "hash"),
+    ("dead-keys", "zset"),
+    ("idempotency", "hash"),
+    ("idempotency-until", "zset"),
+    ("calls", "hash"),
+    ("waiters", "hash"),
+    ("purged", "hash"),
 ];
 
 /// The directory's keys with fixed names, and their types.
 pub(super) const DIRECTORY: [(&str, &str); 6] =
-    [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];
+    [("meta", "hash"), ("queues", "zset"), ("registrations", "hash"), ("blocks", "zset"), ("clients", "hash"), ("heartbeats", "zset")];
 
 /// The partition of a message with this key.
 pub(super) fn of_key(key: &Key, partitions: u16) -> u16 {

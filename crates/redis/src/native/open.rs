@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
+use super::layout::{DIRECTORY, LAYOUT, directory};
 use super::partition::KNOWN_QUEUES;
 use super::recent::Recent;
 use super::script_call::{Wire, locked, random};
@@ -479,8 +479,8 @@ async fn look(link: &Link) -> Result<(), OpenError> {
         }
     }
     let layout: Option<String> =
-        link.ask(redis::cmd("HGET").arg(format!("{directory}m")).arg("v")).await.map_err(failed)?;
-    match layout.filter(|layout| !LAYOUTS.contains(&layout.as_str())) {
+        link.ask(redis::cmd("HGET").arg(format!("{directory}meta")).arg("v")).await.map_err(failed)?;
+    match layout.filter(|layout| layout != LAYOUT) {
         Some(layout) => Err(OpenError::Layout {
             found: format!("layout {layout} is not known to this version of dwell, which has {LAYOUT}"),
         }),

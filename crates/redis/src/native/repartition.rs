@@ -4,7 +4,7 @@
 //! The steps, each in one partition at a time. A step has the change's version, and a partition that has a later one
 //! skips it; so a step that arrives late changes nothing.
 //!
-//! 1. The first partition is closed, if it has no messages. The intended change is noted there (`j` of `m`). A
+//! 1. The first partition is closed, if it has no messages. The intended change is noted there (`j` of `meta`). A
 //!    partition that is closed answers calls with nothing else.
 //! 2. All other partitions of the queue, present and future, are closed, each if it has no messages.
 //! 3. The first partition notes what was decided: forward if all were closed, back if one had messages. The version

@@ -244,7 +244,7 @@ impl Scripts {
         // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a
         // command with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a
         // partition.
-        command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(table);
+        command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}meta")).arg(table);
         beside.iter().for_each(|argument| {
             command.arg(argument);
         });

@@ -643,7 +643,7 @@ fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mute
 /// from being asked.
 async fn hear(inner: &Inner, queue: &QueueName, notify: &Arc<Notify>, channels: &mut BTreeSet<String>) {
     let link = &inner.wire.link;
-    let channel = |at: Partition| format!("{}w", at.keys(link.address().prefix()));
+    let channel = |at: Partition| format!("{}waiters", at.keys(link.address().prefix()));
     let all = Partition::all(queue, inner.partitions(queue)).into_iter().map(channel);
     let new: Vec<String> = all.filter(|channel| !channels.contains(channel)).collect();
     if !new.is_empty() {

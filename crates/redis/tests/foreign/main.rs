@@ -36,8 +36,10 @@ const START_MS: i64 = 1_795_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 
 /// A partition's keys that are sorted sets, and those that are hashes.
-const SORTED_SETS: &str = "fnsuordxlyghT";
-const HASHES: &str = "mNSBHktawZ";
+const SORTED_SETS: [&str; 13] =
+    ["due", "due-index-until", "pending", "pending-urgent", "pending-later", "ready", "ready-by-due", "expiries", "leases", "session-leases", "dead", "dead-by-due", "idempotency-until"];
+const HASHES: [&str; 10] =
+    ["meta", "due-index", "records", "bodies", "headers", "keys", "idempotency", "calls", "waiters", "purged"];
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -127,9 +129,9 @@ impl Redis {
 
     /// The prefix of the keys of the queue's partition.
     fn partition(&mut self) -> String {
-        let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:m"]);
+        let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:meta"]);
         assert_eq!(keys.len(), 1);
-        keys[0].strip_suffix('m').unwrap().to_owned()
+        keys[0].strip_suffix("meta").unwrap().to_owned()
     }
 }
 
@@ -182,7 +184,7 @@ impl Stage {
             }
             false => None,
         };
-        // A message that a take finds due is put into order: then `r` and `d` have it.
+        // A message that a take finds due is put into order: then `ready` and `ready-by-due` have it.
         for body in ["urgent", "urgent too"] {
             put(message(body).priority(7)).await;
         }
@@ -204,10 +206,10 @@ impl Stage {
         let scheduled = put(message("scheduled").key(key("scheduled")).after_ms(5 * MINUTE_MS)).await.id;
         let expires = Timestamp::from_ms(START_MS + 2 * MINUTE_MS as i64).ok();
         put(Put { expires, ..message("expires").after_ms(1_000) }).await;
-        // A take that waits leaves its mark in `w`.
+        // A take that waits leaves its mark in `waiters`.
         let mut waiting = redis::Client::open(redis.server.url()).unwrap().get_connection().unwrap();
-        let partition: Vec<String> = redis::cmd("KEYS").arg("dwell:{*}:m").query(&mut waiting).unwrap();
-        let waits = partition[0].strip_suffix('m').unwrap().to_owned() + "w";
+        let partition: Vec<String> = redis::cmd("KEYS").arg("dwell:{*}:meta").query(&mut waiting).unwrap();
+        let waits = partition[0].strip_suffix("meta").unwrap().to_owned() + "waiters";
         let at = (START_MS + 3_600_000).to_string();
         redis::cmd("HSET").arg(waits).arg("at").arg(at).exec(&mut waiting).unwrap();
         Stage {

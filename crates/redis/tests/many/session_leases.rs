@@ -139,7 +139,7 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
 
 /// The partitions in which processes are registered to bind leases.
 fn known(bed: &Fixture) -> Vec<String> {
-    let processes = bed.server.command(&["KEYS", "{dwell}:p:*"]);
+    let processes = bed.server.command(&["KEYS", "{dwell}:session:*"]);
     let processes: Vec<Vec<u8>> = redis::from_redis_value(processes).unwrap();
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
     let known = processes.into_iter().map(|process| {
@@ -217,7 +217,7 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     let before = known(&bed);
     assert_eq!(before.len(), NAMES);
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
-    let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:p:*"])).unwrap();
+    let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:session:*"])).unwrap();
     let _: () = redis::cmd("DEL").arg(keys).query(&mut connection).unwrap();
     bed.server.command(&["CONFIG", "RESETSTAT"]);
     bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "100000"]);

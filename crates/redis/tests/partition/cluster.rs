@@ -61,7 +61,7 @@ fn place(cluster: &mut Cluster) -> (u16, usize) {
 fn tagged(cluster: &mut Cluster) -> String {
     for node in cluster.nodes() {
         let keys: Vec<String> =
-            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:m"])).unwrap_or_default();
+            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:meta"])).unwrap_or_default();
         if let Some(key) = keys.into_iter().next() {
             return key;
         }
@@ -152,7 +152,7 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
     let key = tagged(&mut cluster);
     let (_, node) = cluster.place(&key);
     let (node, proxy) = (&cluster.nodes()[node], &proxies[node]);
-    let fresh = key.strip_suffix('m').unwrap().to_owned() + "f";
+    let fresh = key.strip_suffix("meta").unwrap().to_owned() + "due";
     let there = || -> i64 { redis::from_redis_value(node.command(&["ZCARD", &fresh])).unwrap() };
     for round in 0..5 {
         let before = there();
@@ -252,7 +252,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
     let gone = open_at("").await;
     let brief = open_at("?retry_ms=300&timeout_ms=2000").await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     // A queue on each of two nodes.
     let mut queues = std::collections::HashMap::new();
     for n in 0.. {
@@ -262,7 +262,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         }
         for node in 0..3 {
             let keys: Vec<String> =
-                redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+                redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:meta"])).unwrap();
             if !keys.is_empty() && node != directory && !queues.values().any(|known| *known == name) {
                 queues.entry(node).or_insert_with(|| name.clone());
             }
@@ -299,7 +299,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         let now = clock.now().wall.as_ms();
         let mut heard = || {
             let reply =
-                cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now.to_string(), "+inf"]);
+                cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:heartbeats", &now.to_string(), "+inf"]);
             redis::from_redis_value::<i64>(reply).unwrap()
         };
         let beats = async {
@@ -330,7 +330,7 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
         }
         let listed = within("a list", store.queues(None, 100)).await.unwrap();
         assert_eq!(listed.len(), 24);
-        let directory = cluster.place("{dwell}:m").1;
+        let directory = cluster.place("{dwell}:meta").1;
         let away = if directory_goes { directory } else { (directory + 1) % 3 };
         let there = 24 - partitions(&mut cluster, away);
         assert!((1..24).contains(&there), "{what}: {there} queues are elsewhere");
@@ -387,7 +387,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             break;
         }
     }
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let put = async |store: &RedisStore, name: &QueueName| {
         within("a put", store.put(vec![Put::new(name.clone(), "m")])).await.pop().unwrap()
     };
@@ -546,7 +546,7 @@ async fn a_process_outlives_all_the_nodes_that_its_url_names() {
 /// The number of partitions on a node.
 pub(super) fn partitions(cluster: &mut Cluster, node: usize) -> usize {
     let keys: Vec<String> =
-        redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+        redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:meta"])).unwrap();
     keys.len()
 }
 
@@ -571,7 +571,7 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
     };
     let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
     let gone = open_at("?timeout_ms=2000").await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let away = (directory + 1) % 3;
     // Queues on both nodes, all in one block of numbers.
     let (mut over_there, mut here) = (0, None);
@@ -601,7 +601,7 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
         clock.advance(7_000);
         let now = clock.now().wall.as_ms().to_string();
         let mut heard = || {
-            let reply = cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now, "+inf"]);
+            let reply = cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:heartbeats", &now, "+inf"]);
             redis::from_redis_value::<i64>(reply).unwrap()
         };
         within("a beat", async {

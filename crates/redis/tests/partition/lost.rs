@@ -49,7 +49,8 @@ async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
         put(&store, queue).await;
     }
     drop(store);
-    forget(&server, "[qr]");
+    forget(&server, "queues");
+    forget(&server, "registrations");
     let uses: [(&str, &[usize]); 3] = [("puts", &[0, 4]), ("takes", &[1]), ("asks", &[2])];
     let mut expected = Vec::new();
     for (how, used) in uses {
@@ -75,7 +76,7 @@ async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
     }
     store.beat_for_test().await.unwrap();
     assert_eq!(listed(&store).await, ["partitions"]);
-    let count: i64 = redis::from_redis_value(server.command(&["ZCARD", "{dwell}:q"])).unwrap();
+    let count: i64 = redis::from_redis_value(server.command(&["ZCARD", "{dwell}:queues"])).unwrap();
     assert_eq!(count, 1);
 }
 
@@ -87,14 +88,15 @@ async fn queues_that_a_take_waits_on_come_back_and_those_with_nothing_do_not() {
     let (scheduled, empty) = (name("scheduled"), name("empty"));
     put(&store, &scheduled).await;
     drop(store);
-    forget(&server, "[qr]");
+    forget(&server, "queues");
+    forget(&server, "registrations");
     let store = std::sync::Arc::new(open(&server.url()).await);
     let waiting = {
         let (store, queues) = (std::sync::Arc::clone(&store), [scheduled.clone(), empty.clone()]);
         tokio::spawn(async move { store.take(Take::from_all(queues).wait_ms(60_000)).await })
     };
     within("the queue's return", async {
-        let known = || redis::from_redis_value::<i64>(server.command(&["ZCARD", "{dwell}:q"])).unwrap();
+        let known = || redis::from_redis_value::<i64>(server.command(&["ZCARD", "{dwell}:queues"])).unwrap();
         while known() == 0 {
             store.beat_for_test().await.unwrap();
         }
@@ -104,7 +106,7 @@ async fn queues_that_a_take_waits_on_come_back_and_those_with_nothing_do_not() {
         store.beat_for_test().await.unwrap();
     }
     let names: Vec<String> =
-        redis::from_redis_value(server.command(&["ZRANGE", "{dwell}:q", "0", "-1"])).unwrap();
+        redis::from_redis_value(server.command(&["ZRANGE", "{dwell}:queues", "0", "-1"])).unwrap();
     assert_eq!(names, ["scheduled"]);
     waiting.abort();
 }
@@ -210,7 +212,7 @@ async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
     let mut cluster = Cluster::start();
     let url = cluster.url() + "?retry_ms=60000&timeout_ms=2000";
     let store = open(&url).await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     cluster.add_replica(directory);
     let mut before = Vec::new();
     for n in 0..3 {
@@ -287,7 +289,7 @@ async fn lose_partitions(server: &Server, store: &RedisStore, queue: &QueueName,
     let puts = vec![Put::new(queue.clone(), "m"); puts];
     // The first partition is the only one for now.
     assert!(store.put(puts[..1].to_vec()).await[0].is_ok());
-    let first: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    let first: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
     store.purge(queue.clone()).await.unwrap();
     store.configure(queue.clone(), over_three()).await.unwrap();
     assert!(store.put(puts).await.iter().all(Result::is_ok));

@@ -106,7 +106,7 @@ async fn a_change_of_the_partitions_that_is_broken_off_anywhere_is_carried_on_by
     assert!(cuts > 90, "{cuts} cuts");
     // Nothing is left of what was spread over more partitions.
     within("letting go", async {
-        while !redis::from_redis_value::<Vec<String>>(server.command(&["KEYS", "dwell:{*}:m"]))
+        while !redis::from_redis_value::<Vec<String>>(server.command(&["KEYS", "dwell:{*}:meta"]))
             .unwrap()
             .is_empty()
         {

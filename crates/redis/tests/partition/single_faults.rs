@@ -118,7 +118,7 @@ async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has
     assert_eq!(short.len(), 200);
     proxy.set(Link::Mute);
     let lost = tokio::spawn(async move { take(&store, 0, 600_000).await });
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:l"])).unwrap();
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:leases"])).unwrap();
     // It has been handed out, and the other leases have run out: no call has processed them meanwhile.
     let leased = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", &keys[0]])).unwrap() };
     within("the take", async {

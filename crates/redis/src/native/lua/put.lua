@@ -1,10 +1,10 @@
 -- Puts messages.
 --
--- Keys    m S B H k t T f N n s u o r x w a, of the partition; l d g h K y where time has brought something about
+-- Keys    meta records bodies headers keys idempotency idempotency-until due due-index due-index-until pending pending-urgent pending-later ready expiries waiters calls, of the partition; leases ready-by-due dead dead-by-due dead-keys session-leases where time has brought something about
 -- A.count if all have a body of at most 1 KiB, an instant, and nothing else: how many. Then ARGV[2…] are two of each: its
 --         instant as text, or one that does not matter; and its id or, where it comes after a delay, the last 8 bytes
 --         of it, before its body. A.delays, if there are any: of each a delay in ms, -1 less a level, or false;
---         A.first the first instant; A.dues what `N` is to have of them: of each block its number as text, places and dues,
+--         A.first the first instant; A.dues what `due-index` is to have of them: of each block its number as text, places and dues,
 --         and the latest of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
@@ -27,7 +27,7 @@
 -- The put's own data is written first: a Redis out of memory refuses it. If time has brought something about, this
 -- comes before.
 local function write_unless_full()
-  call('ZADD', P .. 'f', 'XX', 0, '')
+  call('ZADD', P .. 'due', 'XX', 0, '')
 end
 -- A limit counts messages that have expired and are still stored.
 if not touch(write_unless_full, not setting('pending')) then
@@ -59,9 +59,9 @@ if A.items and not A.past then
   end
 end
 
--- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A
+-- No message here has a number above `h` of `meta`, so those of a process that puts alone need not be looked up. A
 -- partition that had messages before there was an `h` gets none.
-local highest = tonumber(M[6] or (call('EXISTS', P .. 'S', P .. 'f') == 0 and 0) or -1)
+local highest = tonumber(M[6] or (call('EXISTS', P .. 'records', P .. 'due') == 0 and 0) or -1)
 local is_new = highest >= 0 and A.least and A.least > highest
 
 -- For each number, by the last 8 bytes of its id, whether another message has it: then a failover has lost the latest
@@ -70,14 +70,14 @@ local function taken_of(fields)
   if is_new then
     return {}
   end
-  local taken, places = call('HMGET', P .. 'S', unpack(fields)), {}
+  local taken, places = call('HMGET', P .. 'records', unpack(fields)), {}
   for index, field in ipairs(fields) do
     local block, place = place_of(field)
     places[block] = places[block] or {}
     places[block][place] = index
   end
   for block, indexes in pairs(places) do
-    local dues = call('HGET', P .. 'N', block)
+    local dues = call('HGET', P .. 'due-index', block)
     for at = 1, dues and #dues or 0, 7 do
       local index = indexes[string.byte(dues, at)]
       if index and not taken[index] then
@@ -90,9 +90,9 @@ end
 
 -- Removes more than a put adds, so that each put pays the same small cost.
 local function forget_idempotency_keys()
-  for _, idempotency_key in ipairs(call('ZRANGEBYSCORE', P .. 'T', '-inf', now, 'LIMIT', 0, 3)) do
-    call('ZREM', P .. 'T', idempotency_key)
-    call('HDEL', P .. 't', idempotency_key)
+  for _, idempotency_key in ipairs(call('ZRANGEBYSCORE', P .. 'idempotency-until', '-inf', now, 'LIMIT', 0, 3)) do
+    call('ZREM', P .. 'idempotency-until', idempotency_key)
+    call('HDEL', P .. 'idempotency', idempotency_key)
   end
 end
 
@@ -100,11 +100,11 @@ local function remember(idempotency_key, digest, reply)
   if not idempotency_key or idempotency_ms == 0 then
     return
   end
-  call('HSET', P .. 't', idempotency_key, cmsgpack.pack({ reply, now + idempotency_ms, digest }))
-  call('ZADD', P .. 'T', now + idempotency_ms, idempotency_key)
+  call('HSET', P .. 'idempotency', idempotency_key, cmsgpack.pack({ reply, now + idempotency_ms, digest }))
+  call('ZADD', P .. 'idempotency-until', now + idempotency_ms, idempotency_key)
   -- A queue that is no longer used gets no scripts that remove them.
-  call('PEXPIRE', P .. 't', 691200000)
-  call('PEXPIRE', P .. 'T', 691200000)
+  call('PEXPIRE', P .. 'idempotency', 691200000)
+  call('PEXPIRE', P .. 'idempotency-until', 691200000)
 end
 
 local function keep(r, due, idempotency_key, digest)
@@ -146,7 +146,7 @@ local function put(item)
   if item.x and item.x <= math.max(due, now) then
     return { 'expires', math.max(due, now) }
   end
-  if item.t and idempotency_ms > 0 and call('HLEN', P .. 't') >= A.idempotency_keys then
+  if item.t and idempotency_ms > 0 and call('HLEN', P .. 'idempotency') >= A.idempotency_keys then
     return { 'idempotency_keys' }
   end
   local owner = item.k and find_key(item.k)
@@ -180,12 +180,12 @@ local function put(item)
   local r = { i = id, d = due, c = now, p = item.p, k = item.k, x = item.x, L = item.L, M = item.M }
   if item.h then
     r.h = true
-    call('HSET', P .. 'H', item.n, item.h)
+    call('HSET', P .. 'headers', item.n, item.h)
   end
   if item.k then
-    call('HSET', P .. 'k', item.k, id)
+    call('HSET', P .. 'keys', item.k, id)
   end
-  call('HSET', P .. 'B', item.n, item.b)
+  call('HSET', P .. 'bodies', item.n, item.b)
   pend(r)
   save(r)
   local reply = { 'ok', id, due, owner and 1 or 0, owner and owner.i }
@@ -193,19 +193,17 @@ local function put(item)
   return reply
 end
 
--- Updates `m` for what was put.
+-- Updates `meta` for what was put.
 local function note_put()
   if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-    call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
-  elseif M[1] and M[1] ~= '3' then
-    call('HSET', P .. 'm', 'v', 3)
+    call('HSET', P .. 'meta', 'v', 1, 'g', A.reg)
   end
   if highest >= 0 and A.most and A.most > highest then
-    call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
+    call('HSET', P .. 'meta', 'h', string.format('%.0f', A.most))
   end
 end
 
--- Puts into `f`, and enters into `N` when numbers are due: for each block its number, their places and dues, the
+-- Puts into `due`, and enters into `due-index` when numbers are due: for each block its number, their places and dues, the
 -- latest of them.
 local function put_fresh(places, dues)
   if not places[1] then
@@ -213,15 +211,15 @@ local function put_fresh(places, dues)
   end
   local told_before = {}
   for index = 1, #dues, 3 do
-    told_before[index] = call('HGET', P .. 'N', dues[index]) or ''
+    told_before[index] = call('HGET', P .. 'due-index', dues[index]) or ''
   end
-  know_zset('n')
+  know_zset('due-index-until')
   sleeping()
-  call('ZADD', P .. 'f', unpack(places))
+  call('ZADD', P .. 'due', unpack(places))
   note_put()
   for index = 1, #dues, 3 do
-    call('HSET', P .. 'N', dues[index], told_before[index] .. dues[index + 1])
-    call('ZADD', P .. 'n', 'GT', dues[index + 2], dues[index])
+    call('HSET', P .. 'due-index', dues[index], told_before[index] .. dues[index + 1])
+    call('ZADD', P .. 'due-index-until', 'GT', dues[index + 2], dues[index])
   end
 end
 

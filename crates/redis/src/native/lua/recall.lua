@@ -1,6 +1,6 @@
 -- Returns the answers of puts under some idempotency keys.
 --
--- Keys    t
+-- Keys    idempotency
 -- A.idempotency_keys the keys; A.digests for each, that of its put
 -- Reply   `known`: of each its answer, {'mismatch', id} if that was for another put, or false
 -- Cost    O(1) a key, about 2 µs
