@@ -428,7 +428,8 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     .await;
     let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:block:*"])).unwrap();
     assert_eq!(sets.len(), 1);
-    let told: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:due-index"])).unwrap();
+    let told: Vec<String> =
+        redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:due-index"])).unwrap();
     assert_eq!(
         server.command(&["HLEN", &told[0]]),
         redis::Value::Int(1),

@@ -113,7 +113,7 @@ async fn what_tells_of_their_numbers_goes_when_they_are_handed_out() {
         assert!(store.settle(acks).await.iter().all(|settled| *settled == Ok(Settled::Gone)));
     }
     assert_eq!(seen.len(), 4_000);
-    assert!(count(&server, "HLEN", "due-index") <= 1, "what was due last may be told of yet");
+    assert!(count(&server, "HLEN", "due-index") <= 1, "what was due last may have an entry yet");
     assert_eq!(count(&server, "HLEN", "due-index"), count(&server, "ZCARD", "due-index-until"));
     for key in ["due", "records", "leases"] {
         assert_eq!(count(&server, "EXISTS", key), 0, "{key}");

@@ -139,7 +139,8 @@ async fn what_is_dropped_leaves_nothing_but_a_count() {
     many_expired(&store, &clock).await;
     let counts = store.stats(queue()).await.unwrap().counts;
     assert_eq!((counts.ready, counts.scheduled, counts.dead), (0, 1, 0));
-    let sizes = ["dead", "dead-by-due", "dead-keys", "records", "bodies", "expiries"].map(|name| size(&server, name));
+    let sizes =
+        ["dead", "dead-by-due", "dead-keys", "records", "bodies", "expiries"].map(|name| size(&server, name));
     assert_eq!(sizes, [0; 6]);
     let expected = DiscardCounts { on_expiry: MANY as u64, ..DiscardCounts::default() };
     assert_eq!(discarded(&store).await, expected);

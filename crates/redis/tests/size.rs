@@ -319,7 +319,11 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
     let others = async {
         comes_true("the take waits", || !keys(&server, "dwell:{*}:waiters").is_empty()).await;
         let stale = |n: u8| {
-            redis::cmd("HSET").arg(key("waiters")).arg([n; 8].as_slice()).arg(b"\x92\x01\x05".as_slice()).to_owned()
+            redis::cmd("HSET")
+                .arg(key("waiters"))
+                .arg([n; 8].as_slice())
+                .arg(b"\x92\x01\x05".as_slice())
+                .to_owned()
         };
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         (1..60).for_each(|n| stale(n).exec(&mut connection).unwrap());

@@ -155,7 +155,7 @@ fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
     let mut restored = Driven::open(moved.clone(), clock.clone(), small(&moved)).unwrap();
     assert_eq!(restored.numbers(), numbers);
     let forgotten = &restored.engine.report().forgotten;
-    assert!(forgotten.iter().any(|cut| cut.file == segment(2)), "it is told: {forgotten:?}");
+    assert!(forgotten.iter().any(|cut| cut.file == segment(2)), "it is reported: {forgotten:?}");
 }
 
 /// Crash story: 1. A checkpoint is written while a backup, or a server's clients, have as many files open as are
@@ -243,7 +243,7 @@ fn files_that_nothing_needs_make_room_for_an_opening() {
     let mut store = Driven::new();
     let answer = store.put(Put::new(queue("q"), "body")).unwrap();
     let (disk, clock) = store.close();
-    disk.put_file(&dir().join("due-000-0000009999"), vec![1; 100_000]);
+    disk.put_file(&dir().join("table-000-0000009999"), vec![1; 100_000]);
     disk.set_capacity(Some(disk.used()));
     let mut store = Driven::on(disk, clock);
     assert_eq!(store.numbers(), [answer.number]);

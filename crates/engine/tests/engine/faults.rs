@@ -542,7 +542,7 @@ fn the_segment_that_is_written_needs_no_opening() {
 
 fn tables(disk: &MemoryDisk) -> Vec<String> {
     let names = dwell_engine::disk::Disk::list(disk, crate::support::dir()).unwrap();
-    names.into_iter().filter(|name| name.starts_with("due-")).collect()
+    names.into_iter().filter(|name| name.starts_with("table-")).collect()
 }
 
 /// Crash story: 1. A flush has rewritten what is left of some tables, and these are to be removed. 2. The disk is

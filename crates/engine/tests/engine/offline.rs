@@ -330,11 +330,11 @@ fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
         disk.remove(&dir().join(name)).unwrap();
     }
     let live = messages(&disk, dir(), &clock);
-    let due: Vec<String> = files(&disk).into_keys().filter(|name| name.starts_with("due-")).collect();
+    let tables: Vec<String> = files(&disk).into_keys().filter(|name| name.starts_with("table-")).collect();
     let named = |report: &RepairReport| report.lost.iter().filter_map(|lost| lost.messages).sum::<u64>();
     let mut found = 0;
     for cut in [0, 100] {
-        for name in &due {
+        for name in &tables {
             let damaged = disk.copied();
             let mut bytes = damaged.read_file(&dir().join(name)).unwrap();
             bytes.truncate(cut);

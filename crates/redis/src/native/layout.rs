@@ -95,8 +95,14 @@ pub(super) const PARTITION: [(&str, &str); 24] = [
 ];
 
 /// The directory's keys with fixed names, and their types.
-pub(super) const DIRECTORY: [(&str, &str); 6] =
-    [("meta", "hash"), ("queues", "zset"), ("registrations", "hash"), ("blocks", "zset"), ("clients", "hash"), ("heartbeats", "zset")];
+pub(super) const DIRECTORY: [(&str, &str); 6] = [
+    ("meta", "hash"),
+    ("queues", "zset"),
+    ("registrations", "hash"),
+    ("blocks", "zset"),
+    ("clients", "hash"),
+    ("heartbeats", "zset"),
+];
 
 /// The partition of a message with this key.
 pub(super) fn of_key(key: &Key, partitions: u16) -> u16 {

@@ -531,7 +531,10 @@ mod tests {
             ] {
                 let failure = met_with(&line);
                 let TryFailure::Refused(Error::ForeignData { reason }) = &failure else { panic!("{line}") };
-                assert!(reason.contains(&format!("key {prefix}:{{ab}}:meta is a string: somebody")), "{reason}");
+                assert!(
+                    reason.contains(&format!("key {prefix}:{{ab}}:meta is a string: somebody")),
+                    "{reason}"
+                );
             }
             let other = met_with(&format!("ERR no room for {prefix}"));
             assert!(matches!(other, TryFailure::Refused(Error::Unavailable { .. })), "{prefix}");

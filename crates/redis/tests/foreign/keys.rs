@@ -13,7 +13,10 @@ async fn spoil_each_key(after_ms: u64, with_session: bool, looks_alike: bool) {
     let there = redis.held();
     for name in SORTED_SETS.into_iter().chain(HASHES) {
         let is_there = there.contains_key(format!("{partition}{name}").as_bytes());
-        assert!(is_there || name == "purged" || (name == "session-leases" && !with_session), "nothing lies under {name}");
+        assert!(
+            is_there || name == "purged" || (name == "session-leases" && !with_session),
+            "nothing lies under {name}"
+        );
     }
     let expected = stage.messages().await;
     for name in SORTED_SETS.into_iter().chain(HASHES) {
@@ -123,7 +126,10 @@ async fn a_field_that_nobody_of_us_has_written_is_refused_and_nothing_is_changed
                 }
             }
             // Bodies and headers belong to the callers; what `due-index` and `waiters` hold may be wrong.
-            assert!(refusals > 0 || ["bodies", "headers", "due-index", "waiters", "purged"].contains(&name), "nobody reads {name}");
+            assert!(
+                refusals > 0 || ["bodies", "headers", "due-index", "waiters", "purged"].contains(&name),
+                "nobody reads {name}"
+            );
             redis.restore(&whole);
         }
     }
@@ -149,6 +155,9 @@ async fn a_member_that_nobody_of_us_has_written_is_refused_and_nothing_is_change
             }
         }
         // Unused blocks of numbers, idempotency keys and processes are skipped.
-        assert!(refusals > 0 || ["due-index-until", "idempotency-until", "session-leases"].contains(&name), "nobody reads {name}");
+        assert!(
+            refusals > 0 || ["due-index-until", "idempotency-until", "session-leases"].contains(&name),
+            "nobody reads {name}"
+        );
     }
 }

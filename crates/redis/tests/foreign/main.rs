@@ -36,10 +36,33 @@ const START_MS: i64 = 1_795_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 
 /// A partition's keys that are sorted sets, and those that are hashes.
-const SORTED_SETS: [&str; 13] =
-    ["due", "due-index-until", "pending", "pending-urgent", "pending-later", "ready", "ready-by-due", "expiries", "leases", "session-leases", "dead", "dead-by-due", "idempotency-until"];
-const HASHES: [&str; 10] =
-    ["meta", "due-index", "records", "bodies", "headers", "keys", "idempotency", "calls", "waiters", "purged"];
+const SORTED_SETS: [&str; 13] = [
+    "due",
+    "due-index-until",
+    "pending",
+    "pending-urgent",
+    "pending-later",
+    "ready",
+    "ready-by-due",
+    "expiries",
+    "leases",
+    "session-leases",
+    "dead",
+    "dead-by-due",
+    "idempotency-until",
+];
+const HASHES: [&str; 10] = [
+    "meta",
+    "due-index",
+    "records",
+    "bodies",
+    "headers",
+    "keys",
+    "idempotency",
+    "calls",
+    "waiters",
+    "purged",
+];
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()

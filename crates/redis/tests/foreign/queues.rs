@@ -151,7 +151,15 @@ async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_mes
     let whole = redis.all();
     let mut directory: Vec<String> = redis.command(&[b"KEYS", b"{dwell}:[^s]*"]);
     directory.sort();
-    let all = ["{dwell}:block:0", "{dwell}:blocks", "{dwell}:clients", "{dwell}:heartbeats", "{dwell}:meta", "{dwell}:queues", "{dwell}:registrations"];
+    let all = [
+        "{dwell}:block:0",
+        "{dwell}:blocks",
+        "{dwell}:clients",
+        "{dwell}:heartbeats",
+        "{dwell}:meta",
+        "{dwell}:queues",
+        "{dwell}:registrations",
+    ];
     assert_eq!(directory, all);
     let other = QueueName::new("others").unwrap();
     for key in directory {

@@ -134,11 +134,12 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
         }
         let after = redis.held();
         // A take finds what is due, and puts it into order before any of it is read.
-        let changed: Vec<_> =
-            changed(&before, &after)
-                .into_iter()
-                .filter(|key| ![":pending-urgent", ":ready", ":ready-by-due"].iter().any(|end| key.ends_with(end)))
-                .collect();
+        let changed: Vec<_> = changed(&before, &after)
+            .into_iter()
+            .filter(|key| {
+                ![":pending-urgent", ":ready", ":ready-by-due"].iter().any(|end| key.ends_with(end))
+            })
+            .collect();
         assert_eq!(changed, [""; 0], "{what}");
     }
     redis.restore(&whole);

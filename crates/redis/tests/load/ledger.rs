@@ -105,10 +105,7 @@ impl Load {
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         // What was repeated because its answer was lost was done once.
         let (besides, unknown) = (told.besides(), told.unknown_puts);
-        assert!(
-            besides <= unknown,
-            "{besides} that nobody was told of, and {unknown} puts of unknown outcome"
-        );
+        assert!(besides <= unknown, "{besides} without an answer, and {unknown} puts of unknown outcome");
         told
     }
 }

@@ -217,7 +217,8 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     let before = known(&bed);
     assert_eq!(before.len(), NAMES);
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
-    let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:session:*"])).unwrap();
+    let keys: Vec<Vec<u8>> =
+        redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:session:*"])).unwrap();
     let _: () = redis::cmd("DEL").arg(keys).query(&mut connection).unwrap();
     bed.server.command(&["CONFIG", "RESETSTAT"]);
     bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
@@ -225,7 +226,7 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     bed.server.command(&["SLOWLOG", "RESET"]);
     bed.step(&[&process]).await;
     let longest = longest_argument(&bed);
-    assert!(longest < 6_000, "a script was told {longest} bytes at once");
+    assert!(longest < 6_000, "a script had {longest} bytes of arguments");
     assert_eq!(known(&bed), before);
     let saids = bed.server.info("cmdstat_sadd").unwrap();
     assert!(saids.starts_with(&format!("calls={NAMES},")), "{saids}");

@@ -298,8 +298,12 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         clock.advance(10_000);
         let now = clock.now().wall.as_ms();
         let mut heard = || {
-            let reply =
-                cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:heartbeats", &now.to_string(), "+inf"]);
+            let reply = cluster.nodes()[directory].command(&[
+                "ZCOUNT",
+                "{dwell}:heartbeats",
+                &now.to_string(),
+                "+inf",
+            ]);
             redis::from_redis_value::<i64>(reply).unwrap()
         };
         let beats = async {

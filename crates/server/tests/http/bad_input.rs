@@ -172,7 +172,7 @@ async fn a_body_over_its_limit_is_refused_before_it_is_read() {
         let mut connection = Connection::open(server.address).await;
         connection.head("POST", target, &huge).await;
         assert_eq!(connection.answer().await.problem(), expected);
-        assert!(connection.is_closed().await, "what may follow cannot be told from a request");
+        assert!(connection.is_closed().await, "what may follow cannot be distinguished from a request");
     }
     // Without a length it is refused as soon as it is too long.
     let mut connection = Connection::open(server.address).await;

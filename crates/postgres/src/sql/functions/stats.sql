@@ -168,7 +168,7 @@ BEGIN
 END
 $$;
 
--- The statistics of a queue. Scheduled and ready messages are told apart by counting those that are due.
+-- The statistics of a queue. Scheduled and ready messages are distinguished by counting those that are due.
 CREATE OR REPLACE FUNCTION stats_of(p_name text, p_floor bigint, p_defaults jsonb,
   OUT code text, OUT scheduled bigint, OUT ready bigint, OUT ready_urgent bigint, OUT leased bigint, OUT dead bigint,
   OUT next_due bigint, OUT own jsonb, OUT home bigint, OUT now_ms bigint) RETURNS record

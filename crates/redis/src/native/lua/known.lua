@@ -6,7 +6,7 @@
 -- A.assumed how many partitions it assumes that each of them has, if it has used them lately; A.partitions the default
 --         number of partitions; A.sure if it has looked
 -- Reply   `unknown`: the places in A.names of those that are not registered; `wider`: place and partitions of those that somebody
---         has told to be wider, for their first partition may have lost that; `run`, the server that answers
+--         has reported to be wider, for their first partition may have lost that; `run`, the server that answers
 -- Cost    O(1) a name, about 1 µs, and INFO
 know('zset', 'queues')
 know('hash', 'registrations')

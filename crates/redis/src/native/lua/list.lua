@@ -6,7 +6,7 @@
 -- A.score and A.after, for leased: the deadline and id to go on from; A.max how many leases are looked at, or fewer
 -- Reply   `bare`; `items`: record, body, headers of each, or {'foreign', what is wrong, due, id} of one that cannot be read,
 --         or {'past', false, due, id} of one whose time is over;
---         and one more than the page holds is told by `more_left`.
+--         and one more than the page holds is shown by `more_left`.
 --         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages; the
 --         due of one that cannot be read is the one that it was put with
 -- Cost    O(log n + page), and about 1 ms for 256 KiB of bodies; leased: about 3 µs each, and 13 of those whose records are read

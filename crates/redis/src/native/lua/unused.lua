@@ -2,8 +2,8 @@
 --
 -- Keys    records due due-index due-index-until
 -- A.fields the last 8 bytes of ids, those of the block's numbers; A.block it, as text; A.shard the partition's number
--- Reply   `unused`: none of them has a record, or is due; what `due-index` told of them is forgotten then
--- Cost    O(fields), about 0.2 µs each, and 2 of those that `due-index` tells of, until one is found
+-- Reply   `unused`: none of them has a record, or is due; what `due-index` has of them is forgotten then
+-- Cost    O(fields), about 0.2 µs each, and 2 of those that `due-index` has, until one is found
 local function is_used()
   for _, field in ipairs(A.fields) do
     if call('HEXISTS', P .. 'records', field) == 1 then
