@@ -244,7 +244,7 @@ fn what_is_answered_to_a_take_whose_caller_has_gone_is_released() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let id = MessageId::new(Timestamp::MIN, 0, 0, 1);
-    let receipt = Receipt { queue: queue(), id, idempotency_key: dwell_model::LeaseToken(1) };
+    let receipt = Receipt { queue: queue(), id, token: dwell_model::LeaseToken(1) };
     let mut stream = {
         let mut taking = pin!(client.take(Take::from(queue())));
         assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
