@@ -157,7 +157,7 @@ export class World {
             queue, counts: this.counts(queue), waiting: queue === "orders" ? 4 : 0, ...(next === undefined ? {} : { next_due: instant(next.due) }),
             settings: {
                 lease: "30s", max_attempts: 16, backoff: { base: "1s", factor_percent: 200, cap: "1h", jitter_percent: 20 }, max_pending: null,
-                pause: this.paused.get(queue) ?? "running", levels: [], spread: 1, token_ttl: "10m",
+                pause: this.paused.get(queue) ?? "running", levels: [], partitions: 1, idempotency_ttl: "10m",
                 dead_ttl: queue === "orders" ? "7d" : null, dead_max: null, on_expiry: "dead", max_leased: null, lapse_backoff: "never",
             },
             own: queue === "billing-cycle" ? ["pause", "max_attempts"] : queue === "orders" ? ["dead_ttl"] : [],
@@ -389,7 +389,7 @@ function answer(state, request, response, url, body) {
         if (standing !== undefined) throw new Problem(409, "key_taken", `the key is taken by message ${standing.id}`, { id: standing.id });
         const due = dueOf({});
         const message = world.add(queue, { due, created: now, body, key, headers: { "content-type": request.headers["content-type"] } });
-        world.puts.push({ token: request.headers["idempotency-key"], id: message.id });
+        world.puts.push({ idempotencyKey: request.headers["idempotency-key"], id: message.id });
         return json({ id: message.id, number: message.number, due: instant(due), outcome: "created" }, 201);
     }
     if (rest === "messages") {

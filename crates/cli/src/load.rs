@@ -153,7 +153,7 @@ fn show(context: &Context, summary: &Summary) -> command::Outcome {
         let lines = if summary.put == 1 { "line" } else { "lines" };
         write!(out, "{STRONG}{}{STRONG:#} {lines} put", summary.put)?;
         if summary.skipped > 0 {
-            write!(out, ", {} told of before", summary.skipped)?;
+            write!(out, ", {} answered before", summary.skipped)?;
         }
         if summary.refused > 0 {
             write!(out, ", {BAD}{} refused{BAD:#}", summary.refused)?;

@@ -57,12 +57,12 @@ fn a_put_carries_all_that_it_was_given() {
         "90s",
         "--max-attempts",
         "unlimited",
-        "--token",
+        "--idempotency-key",
         "t-1",
     ];
     let put = server.dwell_with(&args, b"\xff\x00 bytes").ok().json();
     let repeated = server.dwell_with(&args, b"\xff\x00 bytes").ok().json();
-    assert_eq!(put, repeated, "the token makes a second put the first");
+    assert_eq!(put, repeated, "the idempotency key makes a second put the first");
 
     let got = server.dwell(&["get", "q", "--key", "k ü/?"]).ok().json();
     assert_eq!(got["headers"], json!({"a": "b", "content-type": "x/y"}));
@@ -352,7 +352,7 @@ fn queues_stats_and_settings() {
         "10",
         "--levels",
         "1s 1h30m",
-        "--token-ttl",
+        "--idempotency-ttl",
         "1h",
     ];
     let settings = server.dwell(&args).ok().json()["settings"].clone();
@@ -374,7 +374,7 @@ fn queues_stats_and_settings() {
     assert_eq!(queue["settings"]["backoff"]["base"], "5s");
     assert_eq!(queue["settings"]["lease"], "30s");
     assert_eq!(server.dwell(&["settings", "a"]).ok().json()["own"], queue["own"]);
-    assert_eq!(queue["own"], json!(["backoff", "max_pending", "levels", "token_ttl"]));
+    assert_eq!(queue["own"], json!(["backoff", "max_pending", "levels", "idempotency_ttl"]));
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
 
     // An error that only the store can find. What was set at run time stays, also in the queues before it.
     as_bearer(&server, &new, &["configure", "a-mails", "--max-attempts", "3"]).ok();
-    let refused = "[queues.a-mails]\nmax_attempts = 5\n[queues.orders]\nspread = 4\n";
+    let refused = "[queues.a-mails]\nmax_attempts = 5\n[queues.orders]\npartitions = 4\n";
     folder.write("dwell.toml", &format!("{refused}{new_table}"));
     server.signal("HUP");
     let said = server.next();

@@ -72,7 +72,7 @@ fn the_tools_need_few_files_however_many_there_are() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
     directory(&data);
-    println!("{} tables, {} segments", files(&data, "due-"), files(&data, "journal-"));
+    println!("{} tables, {} segments", files(&data, "table-"), files(&data, "journal-"));
     assert!(files(&data, "journal-") > 2 * ALLOWED);
 
     let checked = engine(&["check", text(&data)]).ok().json();

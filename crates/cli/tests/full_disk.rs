@@ -58,7 +58,7 @@ fn on_this_small_disk() {
     fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     let mut full = Full { server: serve(&data), accepted: BTreeMap::new() };
     // A put's idempotency key keeps its segment.
-    full.client().configure(queue(), vec![SettingChange::Set(Setting::TokenMs(1))]).unwrap();
+    full.client().configure(queue(), vec![SettingChange::Set(Setting::IdempotencyMs(1))]).unwrap();
 
     // Messages that are settled on the full disk.
     let held: Vec<_> = (0..3).map(|n| full.put(&format!("held {n}")).unwrap()).collect();

@@ -197,7 +197,7 @@ fn it_is_killed_and_run_again() {
 }
 
 #[test]
-fn without_an_answers_file_the_tokens_alone_keep_it_from_putting_twice() {
+fn without_an_answers_file_the_idempotency_keys_alone_keep_it_from_putting_twice() {
     let place = LoadFiles::with_lines(3_000);
     let server = serve_in_memory(&[]);
     for _ in 0..2 {

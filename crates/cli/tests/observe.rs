@@ -117,7 +117,7 @@ fn a_log_says_who_has_managed_which_queue() {
         }
         let answer = ask(server, "POST", "/v1/queues/q/pause");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        assert_eq!(server.dwell(&["configure", "q", "--spread", "2"]).failure(), "setting_fixed");
+        assert_eq!(server.dwell(&["configure", "q", "--partitions", "2"]).failure(), "setting_fixed");
         server.dwell(&["purge", "q", "--yes"]).ok();
         server.dwell(&["resume", "q"]).ok();
         ask(server, "GET", "/v1/queues/q");

@@ -176,8 +176,8 @@ impl OutOfOrder {
             reply(&mut line).strip_prefix("INSERTED ").unwrap().to_owned()
         };
         let bad = put("bad");
-        let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
-        let leases = text(first).strip_suffix('m').unwrap().to_owned() + "l";
+        let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:meta')[1]", "0"]);
+        let leases = text(first).strip_suffix("meta").unwrap().to_owned() + "leases";
         let good: Vec<String> = (0..3).map(|_| put("good")).collect();
         redis.command(&["SET", &leases, "mine"]);
         OutOfOrder { _redis: redis, server, line, good, bad }

@@ -33,9 +33,10 @@
 //!
 //! # What is retried
 //! When a connection breaks before the answer arrives, a call that is harmless to repeat is retried for a bounded time
-//! ([`Builder::patience_ms`]): reads, settings, and puts, each of which carries a token (one is made where the caller
-//! gave none). All other calls fail with [`Error::OutcomeUnknown`](dwell_store::Error::OutcomeUnknown). If the server
-//! could not be reached at all, the call fails at once with [`Error::Unreachable`](dwell_store::Error::Unreachable).
+//! ([`Builder::patience_ms`]): reads, settings, and puts, each of which carries an idempotency key (one is made where
+//! the caller gave none). All other calls fail with [`Error::OutcomeUnknown`](dwell_store::Error::OutcomeUnknown). If
+//! the server could not be reached at all, the call fails at once with
+//! [`Error::Unreachable`](dwell_store::Error::Unreachable).
 //!
 //! # Layout
 //! - [`Client`], [`Builder`], [`OpenError`]: which server, and as whom

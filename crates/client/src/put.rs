@@ -1,4 +1,4 @@
-//! Putting messages: lines of JSON, each with a token that makes it harmless to send twice.
+//! Putting messages: lines of JSON, each with an idempotency key that makes it harmless to send twice.
 
 use bytes::Bytes;
 use dwell_store::{Put, PutAnswer, Result};
@@ -10,7 +10,7 @@ use crate::client::Inner;
 
 impl Client {
     /// Puts items that are already serialized: `items` lines of JSON as `POST /v1/messages:batch` takes them, **each with
-    /// a token**, at most a few thousand of them.
+    /// an idempotency key**, at most a few thousand of them.
     ///
     /// # Errors
     /// If the request as a whole failed. Then each item may or may not have been put, unless the error is
@@ -32,7 +32,7 @@ impl Inner {
         let (mut lines, mut count) = (Vec::new(), 0);
         for (place, put) in puts.iter().enumerate() {
             let mut item = PutItem::from(put);
-            item.token.get_or_insert_with(|| format!("once-{}", uuid::Uuid::new_v4()).into());
+            item.idempotency_key.get_or_insert_with(|| format!("once-{}", uuid::Uuid::new_v4()).into());
             serde_json::to_writer(&mut lines, &item).expect("our own types are JSON");
             lines.push(b'\n');
             count += 1;

@@ -133,7 +133,7 @@ fn change(change: &SettingChange) -> (String, Value) {
 
 fn value(setting: &Setting) -> Value {
     match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => {
+        Setting::LeaseMs(ms) | Setting::IdempotencyMs(ms) | Setting::DeadTtlMs(ms) => {
             json!(format_duration_ms(*ms))
         }
         Setting::MaxAttempts(limit) => json!(limit),
@@ -141,7 +141,7 @@ fn value(setting: &Setting) -> Value {
         Setting::MaxPending(limit) | Setting::DeadMax(limit) | Setting::MaxLeased(limit) => json!(limit),
         Setting::Pause(pause) => json!(pause_text(*pause)),
         Setting::Levels(levels) => json!(levels.iter().copied().map(format_duration_ms).collect::<Vec<_>>()),
-        Setting::Spread(spread) => json!(spread),
+        Setting::Partitions(partitions) => json!(partitions),
         Setting::OnExpiry(what) => json!(what),
         Setting::LapseBackoff(from) => json!(from),
     }

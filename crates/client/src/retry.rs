@@ -10,7 +10,7 @@ use dwell_time::{Clock, SystemClock};
 /// Whether a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// A repeat has no further effect: reads, settings, puts with tokens.
+    /// A repeat has no further effect: reads, settings, puts with idempotency keys.
     Harmless,
     /// A repeat could do more than the first call, or return a wrong answer.
     Never,

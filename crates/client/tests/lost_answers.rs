@@ -95,8 +95,8 @@ fn limits() -> Reply {
         leased_per_queue: 1,
         waiting_per_queue: 1,
         queues: 1,
-        put_tokens: 1,
-        put_tokens_per_queue: 1,
+        idempotency_keys: 1,
+        idempotency_keys_per_queue: 1,
         take_queues: 1,
         wait_ms: 60_000,
         json_bytes: 1,
@@ -128,13 +128,13 @@ fn nobody_there_is_unreachable_at_once_and_says_what_to_do() {
 }
 
 #[test]
-fn a_put_is_repeated_with_the_same_token() {
+fn a_put_is_repeated_with_the_same_idempotency_key() {
     let (url, bodies) =
         play(vec![Reply::HangUp, Reply::HangUp, Reply::Answer("200 OK", PUT_ANSWER.to_owned())]);
     let answer = patient(&url, 20_000).put_one(Put::new(queue(), "x")).unwrap();
     assert_eq!(answer.number.get(), 1);
     let sent: Vec<String> = (0..3).map(|_| bodies.recv_timeout(PATIENCE).unwrap()).collect();
-    assert!(sent[0].contains("\"token\":\"once-"), "{}", sent[0]);
+    assert!(sent[0].contains("\"idempotency_key\":\"once-"), "{}", sent[0]);
     assert_eq!(sent[0], sent[1]);
     assert_eq!(sent[0], sent[2]);
 }

@@ -418,7 +418,7 @@ fn schedules_that_have_missed_much_take_no_lease_of_each_other() {
 }
 
 #[test]
-fn runs_that_were_put_are_not_put_again_though_the_queue_is_full_for_longer_than_tokens_last() {
+fn runs_that_were_put_are_not_put_again_though_the_queue_is_full_for_longer_than_idempotency_keys_last() {
     let stage = Stage::begin("2026-11-26T10:00:30Z");
     let runs = "runs".parse().unwrap();
     let limit = SettingChange::Set(Setting::MaxPending(2));

@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 4;
 fn a_handler_that_kills_its_process() {
     let engine = Engine::open(std::env::var_os(DIR).unwrap(), Options::default()).unwrap();
     // The lease lasts an hour: the next process gets the message only because the lease is bound to this one.
-    let take = Take::from("poison".parse().unwrap()).wait_ms(20_000).lease_ms(3_600_000).bound();
+    let take = Take::from("poison".parse().unwrap()).wait_ms(20_000).lease_ms(3_600_000).session();
     let deliveries = engine.blocking().take(take).unwrap();
     println!("\nattempt {}", deliveries[0].message.standing.attempt());
     std::process::abort();

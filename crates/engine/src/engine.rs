@@ -123,7 +123,7 @@ impl Engine {
         Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
     }
 
-    /// Closes the engine. Answers all waiting takes with nothing, frees leases bound to this process without spending
+    /// Closes the engine. Answers all waiting takes with nothing, frees session leases without spending
     /// an attempt, syncs everything and releases the directory. Other calls under way are finished first, except gets of
     /// dead messages by a key that many had, which are refused.
     ///
@@ -198,7 +198,7 @@ impl Engine {
             cold: read(&counters.cold),
             resident_bytes: read(&counters.resident_bytes),
             file_bytes: read(&counters.file_bytes),
-            tokens: read(&counters.tokens),
+            idempotency_keys: read(&counters.idempotency_keys),
             table_bytes: read(&counters.table_bytes),
             body_writes: read(&counters.body_writes),
             runs: read(&counters.runs),

@@ -30,15 +30,15 @@ const LEN: usize = 64;
 /// | bytes | field |
 /// |---|---|
 /// | 0–7 | magic, `DWELLMAN` |
-/// | 8–9 | format version: 1 without a second part, or 2 |
-/// | 10–11 | number of shards; format 1 has 1 |
+/// | 8–9 | format version, 1 |
+/// | 10–11 | number of shards, 1 |
 /// | 12–15 | incarnation: how often the directory was opened |
 /// | 16–23 | directory: a random number, drawn when it was created |
 /// | 24–31 | when it was created, wall clock, milliseconds |
 /// | 32–39 | newest: a segment of this number or a higher one exists; 0 if none need exist |
 /// | 40–47 | next number: lower ones are no longer given to messages |
-/// | 48–55 | length of the second part; format 1: zero |
-/// | 56–59 | CRC-32 (IEEE) of the second part; format 1: zero |
+/// | 48–55 | length of the second part |
+/// | 56–59 | CRC-32 (IEEE) of the second part |
 /// | 60–63 | CRC-32 (IEEE) of bytes 0–59 |
 /// | 64– | the second part: the [`Checkpoint`] |
 ///
@@ -79,10 +79,8 @@ impl Manifest {
         bytes[24..32].copy_from_slice(&self.made.as_ms().to_le_bytes());
         bytes[32..40].copy_from_slice(&self.newest.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.next_number.to_le_bytes());
-        if version > 1 {
-            bytes[48..56].copy_from_slice(&(checkpoint.len() as u64).to_le_bytes());
-            bytes[56..60].copy_from_slice(&crc32fast::hash(checkpoint).to_le_bytes());
-        }
+        bytes[48..56].copy_from_slice(&(checkpoint.len() as u64).to_le_bytes());
+        bytes[56..60].copy_from_slice(&crc32fast::hash(checkpoint).to_le_bytes());
         let checksum = crc32fast::hash(&bytes[..60]);
         bytes[60..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -121,27 +119,21 @@ impl Manifest {
         };
         let rest = len - LEN as u64;
         let damaged = |at, reason: &str| Err(OpenError::damaged(&path, at, reason));
-        let mut checkpoint = Vec::new();
-        if version > 1 {
-            if u64_at(&bytes, 48) != rest {
-                return damaged(48, "the manifest has another length than it says");
-            }
-            let rest = usize::try_from(rest).unwrap_or(usize::MAX);
-            checkpoint.resize(rest, 0);
-            file.read_at(&mut checkpoint, LEN as u64).map_err(io)?;
+        if u64_at(&bytes, 48) != rest {
+            return damaged(48, "the manifest has another length than it says");
         }
-        if version == 0 || version == 1 && rest != 0 || manifest.encode_first(version, &checkpoint) != bytes {
+        let mut checkpoint = vec![0; usize::try_from(rest).unwrap_or(usize::MAX)];
+        file.read_at(&mut checkpoint, LEN as u64).map_err(io)?;
+        if version == 0 || manifest.encode_first(version, &checkpoint) != bytes {
             return damaged(0, "the manifest holds values that nobody writes");
         }
-        if version > 1 {
-            manifest.checkpoint =
-                Checkpoint::decode(&checkpoint, manifest.directory).map_err(|why| match why {
-                    Unreadable::Malformed(reason) => OpenError::damaged(&path, LEN as u64, reason),
-                    Unreadable::Newer(reason) => {
-                        OpenError::NewerRecord { file: path.clone(), offset: LEN as u64, reason }
-                    }
-                })?;
-        }
+        manifest.checkpoint =
+            Checkpoint::decode(&checkpoint, manifest.directory).map_err(|why| match why {
+                Unreadable::Malformed(reason) => OpenError::damaged(&path, LEN as u64, reason),
+                Unreadable::Newer(reason) => {
+                    OpenError::NewerRecord { file: path.clone(), offset: LEN as u64, reason }
+                }
+            })?;
         Ok(manifest)
     }
 

@@ -172,8 +172,8 @@ pub(crate) fn recover(
         last = Some(header);
         let SegmentStart { bytes, records } = scan.begun;
         let records = scan.report.records - before - records;
-        let SegmentPreamble { tokens_until, revived, .. } = scan.preamble;
-        kept.push_back(ClosedSegment { segment, records, bytes: end - bytes, tokens_until, revived });
+        let SegmentPreamble { idempotency_until, revived, .. } = scan.preamble;
+        kept.push_back(ClosedSegment { segment, records, bytes: end - bytes, idempotency_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
         ReplayRefusal::Unreadable(error) => error.into(),

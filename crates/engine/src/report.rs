@@ -35,8 +35,8 @@ pub struct OpenReport {
 /// The maximum memory that an engine uses, in bytes; `u64::MAX` where there is no limit.
 ///
 /// The limit counts messages, keys, headers, error texts, leases, a flush under way, and the indexes of messages in
-/// files. It does not count the bodies of calls under way, about 72 bytes for each put token in force (at most
-/// `Limits::put_tokens`), about 600 bytes for each queue that has messages or settings, waiting takes, and the
+/// files. It does not count the bodies of calls under way, about 72 bytes for each idempotency key in force (at most
+/// `Limits::idempotency_keys`), about 600 bytes for each queue that has messages or settings, waiting takes, and the
 /// overhead of the allocator. Where the indexes of files take more than five eighths of the limit, the limit does not
 /// hold: about 3 bytes for a message with a key, half a byte for one without, and up to 2 more where messages were
 /// moved; all filters together have up to a third of the limit, and as much again while they are merged.
@@ -99,8 +99,8 @@ pub struct Counters {
     pub resident_bytes: u64,
     /// Bytes of memory for the indexes of tables.
     pub file_bytes: u64,
-    /// Put tokens in force: memory beyond the limit, see [`MemoryUse`].
-    pub tokens: u64,
+    /// Idempotency keys in force: memory beyond the limit, see [`MemoryUse`].
+    pub idempotency_keys: u64,
     /// Bytes written to tables.
     pub table_bytes: u64,
     /// The maximum number of times that a body has been written since the opening, to the journal and to tables,

@@ -96,10 +96,10 @@ pub enum Invalid {
         /// The maximum length in bytes.
         limit: usize,
     },
-    /// The idempotency token is empty, too long or not visible ASCII.
-    #[error("a token has 1 to {limit} characters of visible ASCII, not '{text}'")]
-    InvalidToken {
-        /// The token as given.
+    /// The idempotency key is empty, too long or not visible ASCII.
+    #[error("an idempotency key has 1 to {limit} characters of visible ASCII, not '{text}'")]
+    InvalidIdempotencyKey {
+        /// The idempotency key as given.
         text: Box<str>,
         /// The maximum length in bytes.
         limit: usize,
@@ -186,7 +186,7 @@ impl Invalid {
             Invalid::MalformedCursor { .. } => "malformed_cursor",
             Invalid::InvalidQueueName { .. } => "invalid_queue_name",
             Invalid::InvalidKey { .. } => "invalid_key",
-            Invalid::InvalidToken { .. } => "invalid_token",
+            Invalid::InvalidIdempotencyKey { .. } => "invalid_idempotency_key",
             Invalid::InvalidHolder { .. } => "invalid_holder",
             Invalid::InvalidHeader { .. } => "invalid_header",
             Invalid::HeadersTooLarge { .. } => "headers_too_large",

@@ -209,7 +209,7 @@ mod schema {
         };
         OnExpiry "OnExpiry" = { "type": "string", "enum": ["dead", "drop"] };
         LapseBackoff "LapseBackoff" = { "type": "string", "enum": ["never", "second", "first"] };
-        IdempotencyKey "Token" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
+        IdempotencyKey "IdempotencyKey" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
         Receipt "Receipt" = {
             "description": "Opaque: it comes with a taken message",
             "type": "string",

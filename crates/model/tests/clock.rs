@@ -39,9 +39,9 @@ fn put(due_ms: i64, expires_ms: Option<i64>, now: Now) -> Standing {
     Standing::put(at(due_ms), 1_024, expires_ms.map(at), now)
 }
 
-fn taken(lease_ms: u64, bound: bool, now: Now) -> Standing {
+fn taken(lease_ms: u64, session: bool, now: Now) -> Standing {
     let standing = put(now.wall.as_ms(), None, now);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms, bound, holder: None });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms, session, holder: None });
     apply(&standing, &take, now, LIMIT).unwrap().next.unwrap()
 }
 
@@ -58,7 +58,7 @@ fn due_comes_with_the_wall_clock_and_not_a_millisecond_before() {
     // Monotonic time alone changes nothing: the wall clock may have been stepped back meanwhile.
     assert_eq!(as_of(&stored, now(1_999, 99_999), LIMIT).state, State::Scheduled);
     assert_eq!(as_of(&stored, now(2_000, 0), LIMIT).state, State::Ready);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms: 1, bound: false, holder: None });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms: 1, session: false, holder: None });
     assert_eq!(apply(&stored, &take, now(1_999, 99_999), LIMIT), Err(Refusal::NotReady));
 }
 
@@ -73,7 +73,7 @@ fn ready_stays_ready_when_the_clock_steps_back() {
     let ready = as_of(&put(2_000, None, now(1_000, 0)), now(2_000, 1_000), LIMIT);
     let back = now(500, 1_001);
     assert_eq!(as_of(&ready, back, LIMIT).state, State::Ready);
-    let take = Command::Take(Grant { token: TOKEN, lease_ms: 10, bound: false, holder: None });
+    let take = Command::Take(Grant { token: TOKEN, lease_ms: 10, session: false, holder: None });
     let held = apply(&ready, &take, back, LIMIT).unwrap().next.unwrap();
     for end in [Command::Release { token: TOKEN, after_ms: None, priority: None }, Command::GiveBack(TOKEN)] {
         let next = apply(&held, &end, back, LIMIT).unwrap().next.unwrap();
@@ -134,8 +134,8 @@ fn at_open_a_lease_has_what_was_left_by_the_wall_clock() {
 #[test]
 fn only_a_bound_lease_ends_with_its_process() {
     let opened = now(50_001, 3);
-    let bound = taken(10_000, true, now(50_000, 0));
-    let freed = apply(&bound, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap();
+    let session = taken(10_000, true, now(50_000, 0));
+    let freed = apply(&session, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap();
     assert_eq!((freed.state, freed.attempts), (State::Ready, 1));
     let other = taken(10_000, false, now(50_000, 0));
     assert_eq!(apply(&other, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap(), other);

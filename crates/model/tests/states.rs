@@ -63,8 +63,8 @@ fn standing(state: State) -> Standing {
     }
 }
 
-fn leased(bound: bool) -> Standing {
-    standing(State::Leased(Lease::granted(RIGHT, 5_000, bound, now())))
+fn leased(session: bool) -> Standing {
+    standing(State::Leased(Lease::granted(RIGHT, 5_000, session, now())))
 }
 
 fn dead(reason: DeathReason) -> Standing {
@@ -86,7 +86,7 @@ fn situations() -> Vec<(&'static str, Standing, LeaseToken)> {
 
 /// The rows of the command table, with the limit of attempts that each is tested with.
 fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
-    let grant = Grant { token: LeaseToken(99), lease_ms: 30_000, bound: false, holder: None };
+    let grant = Grant { token: LeaseToken(99), lease_ms: 30_000, session: false, holder: None };
     let retry =
         |after_ms| Command::Retry { token, after_ms, priority: Some(5), error: Some("a new error".into()) };
     let release = |after_ms| Command::Release { token, after_ms, priority: Some(5) };
@@ -205,7 +205,11 @@ fn changes(before: &Standing, next: &Standing) -> String {
     }
     match (before.state, next.state) {
         (State::Leased(old), State::Leased(new)) if old != new => {
-            assert_eq!((old.token, old.bound), (new.token, new.bound), "an extended lease keeps its token");
+            assert_eq!(
+                (old.token, old.session),
+                (new.token, new.session),
+                "an extended lease keeps its token"
+            );
             say(true, "new deadline");
         }
         _ => {}
@@ -442,7 +446,7 @@ fn a_holder_is_known_while_it_holds_and_no_longer() {
     let settings = Settings::default();
     let rules = rules(ATTEMPTS_LEFT, &settings);
     let holder = Some("worker 7".parse().unwrap());
-    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true, holder: holder.clone() };
+    let grant = Grant { token: WRONG, lease_ms: 3_000, session: true, holder: holder.clone() };
     let mut held = standing(State::Ready);
     apply_take(&mut held, &grant, now(), rules).unwrap();
     assert_eq!(held.holder, holder);
@@ -524,7 +528,7 @@ fn an_ack_depends_on_token_and_deadline_alone() {
 fn a_message_that_is_taken_without_looking_back_stands_as_apply_says() {
     let lapsed = Now { wall: at(NOW_MS + 5_000), mono_ms: 55_000 };
     let expired = Now { wall: at(EXPIRES_MS), mono_ms: 50_001 };
-    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true, holder: None };
+    let grant = Grant { token: WRONG, lease_ms: 3_000, session: true, holder: None };
     let all = [Settings::default(), dropping(), backing_off()];
     let states = [State::Scheduled, State::Ready].map(standing);
     let states = states.into_iter().chain([leased(false), leased(true), dead(DeathReason::Buried)]);

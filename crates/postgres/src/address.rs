@@ -22,7 +22,7 @@ use crate::OpenError;
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `lock_ms`: how long a call waits for a key or message that an open transaction holds, in ms, before that item is `busy`;
 ///   1,000 by default. It is to be shorter than `timeout_ms`
-/// - `client`: the name of this process, for leases that are bound to it; none by default
+/// - `client`: the name of this process, for session leases; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 /// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
 ///   default, is plaintext. Other values are refused: they may fall back to plaintext, or verify less. Unix sockets have no TLS

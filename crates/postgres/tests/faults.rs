@@ -158,8 +158,9 @@ fn connections_that_were_ended_are_made_again() {
             run(&client, ended).await;
             // A connection in use when the server ended may leave an unknown outcome; the next call gets a new connection.
             until_async("a put to succeed", async || {
-                let token = IdempotencyKey::new(&format!("t{round}")).expect("it is a token");
-                store.put(vec![put("after").token(token)]).await[0].is_ok()
+                let idempotency_key =
+                    IdempotencyKey::new(&format!("t{round}")).expect("it is an idempotency key");
+                store.put(vec![put("after").idempotency_key(idempotency_key)]).await[0].is_ok()
             })
             .await;
         }
@@ -255,7 +256,7 @@ fn heartbeats_go_on_while_maintenance_is_held_up() {
         let url = installed().await;
         let (store, client, other) = (open(&url).await, connect(&url).await, connect(&url).await);
         assert!(store.put(vec![put("b")]).await[0].is_ok());
-        let taken = store.take(Take::from(orders()).bound().lease_ms(600_000)).await;
+        let taken = store.take(Take::from(orders()).session().lease_ms(600_000)).await;
         assert_eq!(taken.map(|taken| taken.len()), Ok(1));
         // Each second leases are counted, which waits for this lock.
         run(&client, "BEGIN; LOCK TABLE dwell.tally IN ACCESS EXCLUSIVE MODE").await;

@@ -88,7 +88,7 @@ fn nothing_answered_is_lost_where_the_server_is_killed_under_load() {
     );
 }
 
-/// Puts messages, each retried with its token until it is answered.
+/// Puts messages, each retried with its idempotency key until it is answered.
 async fn produce(
     producer: u32,
     store: Arc<PostgresStore>,
@@ -99,10 +99,10 @@ async fn produce(
     while !is_over.load(Ordering::Relaxed) {
         let names: Vec<String> = (0..5).map(|n| format!("{producer}-{}", number + n)).collect();
         number += names.len();
-        let token = |name: &String| IdempotencyKey::new(name).expect("it is a token");
+        let idempotency_key = |name: &String| IdempotencyKey::new(name).expect("it is an idempotency key");
         let puts: Vec<Put> = names
             .iter()
-            .map(|name| Put::new(queue(), name.clone()).after_ms(50).token(token(name)))
+            .map(|name| Put::new(queue(), name.clone()).after_ms(50).idempotency_key(idempotency_key(name)))
             .collect();
         loop {
             let answers = store.put(puts.clone()).await;

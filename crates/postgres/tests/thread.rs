@@ -15,7 +15,7 @@ fn callers_without_a_runtime_are_served_and_what_is_held_is_released_at_the_end(
     let store = PostgresStore::open_with_thread(address.clone(), Limits::default()).unwrap();
     pollster::block_on(async {
         store.put(vec![Put::new(queue.clone(), "order 7")]).await.remove(0).unwrap();
-        assert_eq!(store.take(take().bound()).await.unwrap().len(), 1);
+        assert_eq!(store.take(take().session()).await.unwrap().len(), 1);
         assert!(!store.has_left());
         assert!(store.leave().await, "what was held is released");
         assert!(store.has_left());

@@ -26,7 +26,7 @@ use crate::OpenError;
 /// - `timeout_ms`: how long one call to the server may take, 5,000 by default
 /// - `retry_ms`: how long a call is retried while Redis is away, 10,000 by default and 60,000 at most, which is how long
 ///   the server keeps the answer for a repeated call
-/// - `client`: the name of this process, for leases that are bound to it; random by default
+/// - `client`: the name of this process, for session leases; random by default
 /// - `wait`, `waitaof`, `wait_ms`: the number of replicas that must have confirmed a write (and, with `waitaof=1`, that
 ///   this server's own append-only file has it) before it is answered, and the time limit for that, 1,000 by default
 /// - `sentinel_user`, `sentinel_password`: the login at the Sentinels

@@ -48,7 +48,7 @@ pub enum OpenError {
         "queues that do not say otherwise are spread over {there} partitions there, and not over {asked}: \
          open it with that default, or empty the queues first"
     )]
-    Spread {
+    Partitions {
         /// The default of the earlier processes.
         there: u64,
         /// The default that was requested.
@@ -99,7 +99,7 @@ impl OpenError {
             OpenError::TooOld { .. } => "redis_too_old",
             OpenError::Evicts { .. } => "redis_evicts",
             OpenError::Unsupported { .. } => "redis_unsupported",
-            OpenError::Spread { .. } => "setting_fixed",
+            OpenError::Partitions { .. } => "setting_fixed",
             OpenError::Layout { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_data",
             OpenError::Threads { .. } => "threads",

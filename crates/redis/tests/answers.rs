@@ -31,8 +31,8 @@ impl Fixture {
         Fixture { server, store, clock }
     }
 
-    async fn spread(&self, over: u16) {
-        self.store.configure(queue(), vec![SettingChange::Set(Setting::Spread(over))]).await.unwrap();
+    async fn repartition(&self, over: u16) {
+        self.store.configure(queue(), vec![SettingChange::Set(Setting::Partitions(over))]).await.unwrap();
     }
 
     async fn put(&self, put: Put) -> Result<PutAnswer, Error> {
@@ -64,7 +64,7 @@ impl Fixture {
 async fn answers_are_kept_for_a_minute_after_each_of_many_calls() {
     let bed = Fixture::new(Limits::default()).await;
     bed.put(Put::new(queue(), "first")).await.unwrap();
-    let answers = bed.key("a");
+    let answers = bed.key("calls");
     for call in 0..20 {
         bed.expire(&answers, 60_000);
         // Never a second since the last call, and one second of the clock or several.
@@ -80,7 +80,7 @@ async fn answers_are_kept_for_a_minute_after_each_of_many_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idempotency_keys_and_their_index_end_together() {
     let bed = Fixture::new(Limits::default()).await;
-    bed.put(Put::new(queue(), "m").token(IdempotencyKey::new("once").unwrap())).await.unwrap();
+    bed.put(Put::new(queue(), "m").idempotency_key(IdempotencyKey::new("once").unwrap())).await.unwrap();
     let taken = bed.store.take(Take::from(queue())).await.unwrap().pop().unwrap();
     bed.store
         .settle(vec![Settle { receipt: taken.receipt, action: Action::Ack }])
@@ -88,10 +88,10 @@ async fn idempotency_keys_and_their_index_end_together() {
         .pop()
         .unwrap()
         .unwrap();
-    let (answers, index) = (bed.key("t"), bed.key("T"));
+    let (answers, index) = (bed.key("idempotency"), bed.key("idempotency-until"));
     bed.expire(&answers, 60_000);
     bed.expire(&index, 60_000);
-    bed.spread(3).await;
+    bed.repartition(3).await;
     for key in [answers, index] {
         let left_ms = bed.left_ms(&key);
         assert!(left_ms > 86_400_000, "{key} has {left_ms} ms");
@@ -106,30 +106,42 @@ async fn a_put_that_a_failover_has_lost_is_not_answered_from_another_partition()
         let mut lost_elsewhere = 0;
         for n in 0..16 {
             let bed = Fixture::new(Limits::default()).await;
-            bed.spread(5).await;
+            bed.repartition(5).await;
             let key = Key::new(&format!("order {n}")).unwrap();
             let again = || {
-                let token = IdempotencyKey::new(&format!("put-{n}")).unwrap();
-                Put::new(queue(), "m").key(key.clone()).token(token)
+                let once = IdempotencyKey::new(&format!("put-{n}")).unwrap();
+                Put::new(queue(), "m").key(key.clone()).idempotency_key(once)
             };
             let first = bed.put(again()).await.unwrap();
             assert_eq!(bed.put(again()).await.unwrap(), first);
-            let homes = bed.keys("k");
+            let homes = bed.keys("keys");
             let home = homes
                 .iter()
                 .find(|home| bed.server.command(&["HEXISTS", home, key.as_str()]) == redis::Value::Int(1));
-            let home = home.unwrap().strip_suffix('k').unwrap().to_owned();
-            let of_token = bed.keys("t");
-            let holders = of_token.iter().filter(|key| {
+            let home = home.unwrap().strip_suffix("keys").unwrap().to_owned();
+            let remembering = bed.keys("idempotency");
+            let holders = remembering.iter().filter(|key| {
                 bed.server.command(&["HEXISTS", key, &format!("put-{n}")]) == redis::Value::Int(1)
             });
             lost_elsewhere += usize::from(holders.count() == 2);
             // The node of this partition has lost what it was sent last.
-            for name in ["f", "s", "u", "o", "S", "B", "H", "k", "x", "t", "T", "a", "n", "N"] {
+            for name in [
+                "due",
+                "pending",
+                "records",
+                "bodies",
+                "headers",
+                "keys",
+                "idempotency",
+                "idempotency-until",
+                "calls",
+                "due-index",
+                "due-index-until",
+            ] {
                 bed.server.command(&["DEL", &format!("{home}{name}")]);
             }
             if repartitioned {
-                bed.spread(7).await;
+                bed.repartition(7).await;
             }
             let answer = bed.put(again()).await.unwrap();
             let target = Target::Key(key.clone());

@@ -134,13 +134,14 @@ async fn a_take_that_waits_for_room_in_its_queue_is_told_by_another_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_partitions_of_a_queue_share_its_caps() {
     let server = Server::start();
-    let limits = Limits { leased_per_queue: 8, put_tokens_per_queue: 8, ..Limits::default() };
+    let limits = Limits { leased_per_queue: 8, idempotency_keys_per_queue: 8, ..Limits::default() };
     let store = open(&server, &limits).await;
-    store.configure(queue(), vec![SettingChange::Set(Setting::Spread(4))]).await.unwrap();
+    store.configure(queue(), vec![SettingChange::Set(Setting::Partitions(4))]).await.unwrap();
     let mut refused = 0;
     for n in 0..64 {
-        let token = IdempotencyKey::new(&format!("token-{n}")).unwrap();
-        refused += usize::from(put(&store, Put::new(queue(), "m").token(token)).await.is_err());
+        let idempotency_key = IdempotencyKey::new(&format!("token-{n}")).unwrap();
+        refused +=
+            usize::from(put(&store, Put::new(queue(), "m").idempotency_key(idempotency_key)).await.is_err());
     }
     assert_eq!(refused, 64 - 8, "two in each of four");
     for _ in 0..64 {
@@ -191,7 +192,7 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
     let server = Server::start();
     let limits = Limits::default();
     let stores = [open(&server, &limits).await, open(&server, &limits).await].map(Arc::new);
-    let settings = [Setting::Spread(PARTITIONS as u16), Setting::MaxLeased(MOST)];
+    let settings = [Setting::Partitions(PARTITIONS as u16), Setting::MaxLeased(MOST)];
     let settings = settings.into_iter().map(SettingChange::Set).collect();
     stores[0].configure(queue(), settings).await.unwrap();
     for answer in stores[0].put(vec![Put::new(queue(), "m"); 400]).await {
@@ -230,12 +231,12 @@ async fn several_processes_pass_the_max_leased_of_a_queue_by_no_more_than_its_pa
     assert!((MOST..MOST + PARTITIONS).contains(&leased), "{leased} are leased");
 }
 
-/// A later version has written some of the settings; this one changes others, and the queue's spread.
+/// A later version has written some of the settings; this one changes others, and the queue's number of partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_that_this_version_does_not_know_survive_a_change() {
     const EACH: &str = "
         local said = {}
-        for _, key in ipairs(redis.call('KEYS', 'dwell:{*}:m')) do
+        for _, key in ipairs(redis.call('KEYS', 'dwell:{*}:meta')) do
           local own = redis.call('HGET', key, 'o')
           own = own and cmsgpack.unpack(own) or {}
           if ARGV[1] == 'make' then
@@ -257,10 +258,10 @@ async fn settings_that_this_version_does_not_know_survive_a_change() {
     server.command(&["EVAL", EACH, "0", "make"]);
     set(Setting::MaxPending(6)).await;
     assert_eq!(said(), ["7 2.5 x 6"]);
-    set(Setting::Spread(3)).await;
+    set(Setting::Partitions(3)).await;
     assert_eq!(said(), vec!["7 2.5 x 6"; 3]);
     let reset =
-        [Setting::MaxPending(0), Setting::Spread(1)].map(|setting| SettingChange::Reset(setting.name()));
+        [Setting::MaxPending(0), Setting::Partitions(1)].map(|setting| SettingChange::Reset(setting.name()));
     let stats = store.configure(queue(), reset.to_vec()).await.unwrap();
     assert!(stats.own.is_empty(), "{:?}", stats.own);
     assert!(said().iter().any(|text| text == "7 2.5 x nil"), "{:?}", said());

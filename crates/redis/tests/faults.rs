@@ -54,18 +54,18 @@ async fn drain(store: &RedisStore, expected: usize) -> Vec<MessageId> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_stays_away_is_said_and_a_repeated_token_puts_once() {
+async fn a_redis_that_stays_away_is_said_and_a_repeated_idempotency_key_puts_once() {
     let mut server = Server::durable();
     let url = format!("{}?retry_ms=300&timeout_ms=500", server.url());
     let store = open(url.parse().unwrap()).await;
-    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
-    let first = put(&store, token()).await.unwrap();
+    let idempotency_key = || message("m").idempotency_key(IdempotencyKey::new("t").unwrap());
+    let first = put(&store, idempotency_key()).await.unwrap();
     server.kill();
     let away = within("a put", put(&store, message("n"))).await.unwrap_err();
     assert!(matches!(away, Error::Unavailable { .. } | Error::OutcomeUnknown { .. }), "{away}");
     assert!(away.is_retryable());
     server.start_again();
-    assert_eq!(put(&store, token()).await.unwrap(), first);
+    assert_eq!(put(&store, idempotency_key()).await.unwrap(), first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,9 +110,9 @@ async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
     assert_eq!(put(&store, message("too much")).await.unwrap_err().code(), "disk_full");
     let other = open().await;
     assert_eq!(put(&other, message("too much")).await.unwrap_err().code(), "disk_full");
-    let bound = Take::from(queue()).max(1).lease_ms(3_600_000).bound();
-    let held = store.take(bound.clone()).await.unwrap().pop().unwrap();
-    let ended = other.take(bound).await.unwrap().pop().unwrap();
+    let session = Take::from(queue()).max(1).lease_ms(3_600_000).session();
+    let held = store.take(session.clone()).await.unwrap().pop().unwrap();
+    let ended = other.take(session).await.unwrap().pop().unwrap();
     let extended = Settle { receipt: held.receipt.clone(), action: Action::Extend { lease_ms: None } };
     store.settle(vec![extended]).await.pop().unwrap().unwrap();
     // A process without a heartbeat for 15 seconds is dead: these send some in between.
@@ -121,7 +121,7 @@ async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
         let now = clock.now().wall.as_ms();
         within("a beat", async {
             let heard = || -> Vec<(String, i64)> {
-                let reply = server.command(&["ZRANGE", "{dwell}:h", "0", "-1", "WITHSCORES"]);
+                let reply = server.command(&["ZRANGE", "{dwell}:heartbeats", "0", "-1", "WITHSCORES"]);
                 let flat: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 flat.chunks(2).map(|two| (text(&two[0]), text(&two[1]).parse().unwrap())).collect()
@@ -210,8 +210,8 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
     let server = Server::start();
     let store = open(server.address()).await;
     put(&store, message("m")).await.unwrap();
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
+    let leases = keys[0].strip_suffix("meta").unwrap().to_owned() + "leases";
     server.command(&["SET", &leases, "mine"]);
     // A process that opens later sees it before it writes.
     let later = open(server.address()).await;
@@ -233,9 +233,9 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
 async fn a_write_that_no_replica_confirms_is_a_retryable_error() {
     let server = Server::start();
     let store = open((server.url() + "?wait=1&wait_ms=50").parse().unwrap()).await;
-    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
+    let idempotency_key = || message("m").idempotency_key(IdempotencyKey::new("t").unwrap());
     for _ in 0..2 {
-        let refused = put(&store, token()).await.unwrap_err();
+        let refused = put(&store, idempotency_key()).await.unwrap_err();
         assert_eq!((refused.code(), refused.is_retryable()), ("outcome_unknown", true), "{refused}");
     }
     let plain = open(server.address()).await;
@@ -294,15 +294,15 @@ async fn waitaof_is_asked_for_each_change_or_refused_at_open() {
     }
     let calls = server.info("cmdstat_waitaof").unwrap();
     assert!(calls.starts_with("calls=20,"), "{calls}");
-    // No file, no confirmation: it is there all the same, and repeating it with its token puts nothing more.
+    // No file, no confirmation: it is there all the same, and repeating it with its idempotency key puts nothing more.
     server.command(&["CONFIG", "SET", "appendonly", "no"]);
-    let token = || message("m").token(IdempotencyKey::new("t").unwrap());
+    let idempotency_key = || message("m").idempotency_key(IdempotencyKey::new("t").unwrap());
     for _ in 0..2 {
-        let refused = put(&store, token()).await.unwrap_err();
+        let refused = put(&store, idempotency_key()).await.unwrap_err();
         assert_eq!((refused.code(), refused.is_retryable()), ("outcome_unknown", true), "{refused}");
     }
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
-    put(&store, token()).await.unwrap();
+    put(&store, idempotency_key()).await.unwrap();
     assert_eq!(store.stats(queue()).await.unwrap().counts.ready, 21);
 }
 
@@ -375,7 +375,7 @@ async fn a_process_that_leaves_frees_what_is_bound_to_it_at_once() {
     let server = Server::start();
     let (leaving, other) = (open(server.address()).await, open(server.address()).await);
     let id = put(&leaving, message("m")).await.unwrap().id;
-    let held = leaving.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap().pop().unwrap();
+    let held = leaving.take(Take::from(queue()).lease_ms(3_600_000).session()).await.unwrap().pop().unwrap();
     assert_eq!((held.message.id, other.take(Take::from(queue())).await.unwrap().len()), (id, 0));
     leaving.leave().await.unwrap();
     let taken = other.take(Take::from(queue())).await.unwrap().pop().unwrap();
@@ -391,7 +391,7 @@ async fn a_process_that_has_left_begins_no_call_any_more() {
     assert_eq!(left.leave().await, Ok(true));
     assert_eq!(left.leave().await, Ok(false), "once is enough");
     assert_eq!(put(&left, message("late")).await.unwrap_err(), Error::Closed);
-    for take in [Take::from(queue()), Take::from(queue()).bound(), Take::from(queue()).wait_ms(60_000)] {
+    for take in [Take::from(queue()), Take::from(queue()).session(), Take::from(queue()).wait_ms(60_000)] {
         assert_eq!(left.take(take).await.unwrap_err(), Error::Closed);
     }
     assert_eq!(left.take_id(queue(), id, LeaseTerms::default()).await.unwrap_err(), Error::Closed);
@@ -415,7 +415,7 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     for id in put_ids.iter().filter(|id| **id != kept) {
         store.cancel(queue(), vec![dwell_store::Target::Id(*id)]).await.pop().unwrap().unwrap();
     }
-    let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:B"])).unwrap() };
+    let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:blocks"])).unwrap() };
     assert!(blocks() >= 4);
     let number =
         store.get(queue(), vec![dwell_store::Target::Id(kept)], false).await.pop().unwrap().unwrap().number;
@@ -426,9 +426,10 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
         }
     })
     .await;
-    let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:b:*"])).unwrap();
+    let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:block:*"])).unwrap();
     assert_eq!(sets.len(), 1);
-    let told: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:N"])).unwrap();
+    let told: Vec<String> =
+        redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:due-index"])).unwrap();
     assert_eq!(
         server.command(&["HLEN", &told[0]]),
         redis::Value::Int(1),
@@ -469,7 +470,7 @@ async fn numbers_that_have_run_out_are_refused_each_time() {
     let server = Server::start();
     let store = open(server.address()).await;
     let last = dwell_model::Number::MAX.get() / 256;
-    server.command(&["HSET", "{dwell}:m", "v", "3", "b", &last.to_string()]);
+    server.command(&["HSET", "{dwell}:meta", "v", "1", "b", &last.to_string()]);
     for _ in 0..3 {
         let refused = put(&store, message("m")).await.unwrap_err();
         assert_eq!(refused.code(), "exhausted", "{refused}");

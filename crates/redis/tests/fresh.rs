@@ -39,8 +39,8 @@ fn ack(receipt: &Receipt) -> Settle {
 
 /// A key of the queue's partition.
 fn key(server: &Server, name: &str) -> String {
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    keys[0].strip_suffix('m').unwrap().to_owned() + name
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
+    keys[0].strip_suffix("meta").unwrap().to_owned() + name
 }
 
 fn count(server: &Server, command: &str, name: &str) -> i64 {
@@ -59,8 +59,8 @@ async fn many_at_one_instant_are_found_by_id_and_by_number() {
     let at = |n: i64| Timestamp::from_ms(far().as_ms() + n % 2).unwrap();
     let puts = (0..700).map(|n| message(n).at(at(n))).collect();
     let put = put_all(&store, puts).await;
-    assert_eq!(count(&server, "ZCARD", "f"), 700);
-    assert_eq!(count(&server, "EXISTS", "S"), 0, "they lie in one place alone");
+    assert_eq!(count(&server, "ZCARD", "due"), 700);
+    assert_eq!(count(&server, "EXISTS", "records"), 0, "they lie in one place alone");
     let targets: Vec<_> = put.iter().map(|answer| Target::Id(answer.id)).collect();
     for (n, found) in store.get(queue(), targets.clone(), false).await.into_iter().enumerate() {
         let found = found.unwrap();
@@ -102,7 +102,7 @@ async fn what_tells_of_their_numbers_goes_when_they_are_handed_out() {
         let at = |n: i64| Timestamp::from_ms(1_000_000 + batch * 100 + n).unwrap();
         put_all(&store, (0..100).map(|n| message(n).at(at(n))).collect()).await;
     }
-    assert!(count(&server, "HLEN", "N") >= 15, "4,000 numbers are in 15 blocks at least");
+    assert!(count(&server, "HLEN", "due-index") >= 15, "4,000 numbers are in 15 blocks at least");
     let mut seen = HashSet::new();
     while let Some(taken) = Some(take(&store, 100).await).filter(|taken| !taken.is_empty()) {
         seen.extend(taken.iter().map(|delivery| delivery.message.id));
@@ -113,9 +113,9 @@ async fn what_tells_of_their_numbers_goes_when_they_are_handed_out() {
         assert!(store.settle(acks).await.iter().all(|settled| *settled == Ok(Settled::Gone)));
     }
     assert_eq!(seen.len(), 4_000);
-    assert!(count(&server, "HLEN", "N") <= 1, "what was due last may be told of yet");
-    assert_eq!(count(&server, "HLEN", "N"), count(&server, "ZCARD", "n"));
-    for key in ["f", "S", "l"] {
+    assert!(count(&server, "HLEN", "due-index") <= 1, "what was due last may have an entry yet");
+    assert_eq!(count(&server, "HLEN", "due-index"), count(&server, "ZCARD", "due-index-until"));
+    for key in ["due", "records", "leases"] {
         assert_eq!(count(&server, "EXISTS", key), 0, "{key}");
     }
 }
@@ -149,7 +149,7 @@ async fn a_purge_leaves_nothing_of_them_and_touches_neither_leased_nor_later_one
     let held = take(&store, 3).await;
     put_all(&store, (0..90).map(|n| message(n).at(far())).collect()).await;
     assert_eq!(store.purge(queue()).await.unwrap(), 97);
-    for key in ["f", "N", "n"] {
+    for key in ["due", "due-index", "due-index-until"] {
         assert_eq!(count(&server, "EXISTS", key), 0, "{key}");
     }
     let later = put_all(&store, vec![message("later")]).await;
@@ -166,8 +166,8 @@ async fn acks_of_a_batch_are_answered_one_by_one_whatever_is_among_them() {
     let store = open(&server).await;
     put_all(&store, (0..8).map(message).collect()).await;
     let mut receipts: Vec<_> = take(&store, 6).await.into_iter().map(|taken| taken.receipt).collect();
-    let bound = store.take(Take::from(queue()).max(2).bound()).await.unwrap();
-    receipts.extend(bound.into_iter().map(|taken| taken.receipt));
+    let session = store.take(Take::from(queue()).max(2).session()).await.unwrap();
+    receipts.extend(session.into_iter().map(|taken| taken.receipt));
     // One has been extended, one is acked already, one has a wrong token.
     let extend = Settle { receipt: receipts[1].clone(), action: Action::Extend { lease_ms: Some(90_000) } };
     assert!(matches!(store.settle(vec![extend]).await[..], [Ok(Settled::Leased(_))]));
@@ -181,9 +181,9 @@ async fn acks_of_a_batch_are_answered_one_by_one_whatever_is_among_them() {
     assert_eq!(store.settle(acks.clone()).await, expected);
     // The one whose receipt was forged is still leased, and nothing of the others is left.
     assert_eq!(store.stats(queue()).await.unwrap().counts.leased, 1);
-    assert_eq!(count(&server, "ZCARD", "l"), 1);
-    assert_eq!(count(&server, "HLEN", "S"), 1);
-    assert_eq!(server.command(&["EXISTS", &key(&server, "y")]), Value::Int(0));
+    assert_eq!(count(&server, "ZCARD", "leases"), 1);
+    assert_eq!(count(&server, "HLEN", "records"), 1);
+    assert_eq!(server.command(&["EXISTS", &key(&server, "session-leases")]), Value::Int(0));
     assert_eq!(store.settle(vec![ack(&receipts[3])]).await, [Ok(Settled::Gone)]);
     assert!(store.settle(acks).await.iter().all(|settled| *settled == lost));
 }
@@ -198,7 +198,7 @@ async fn a_number_that_a_waiting_message_has_is_given_to_no_other() {
         [|n| message(n).at(far()), |n| message(n).after_ms(n as u64), |n| message(n).priority(7)];
     for kind in kinds {
         // As after a failover that has lost the latest steps of the counter.
-        server.command(&["HSET", "{dwell}:m", "b", "0"]);
+        server.command(&["HSET", "{dwell}:meta", "b", "0"]);
         server.command(&["HDEL", &key(&server, "m"), "h"]);
         let store = open(&server).await;
         all.extend(put_all(&store, (0..300).map(kind).collect()).await);

@@ -34,7 +34,7 @@ async fn take(store: &RedisStore, max: usize) -> Vec<Delivery> {
 }
 
 async fn bind(store: &RedisStore, max: usize) -> Vec<Delivery> {
-    store.take(Take::from(queue()).max(max).lease_ms(LEASE_MS).bound()).await.unwrap()
+    store.take(Take::from(queue()).max(max).lease_ms(LEASE_MS).session()).await.unwrap()
 }
 
 /// Redis does not answer for longer than the former time limit for leaving, and there are many slices.
@@ -44,7 +44,7 @@ async fn many_leases_are_released_though_redis_does_not_answer_for_a_while() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (leaving, other) = (open(&proxy.url("")).await, open(&server.url()).await);
-    other.configure(queue(), vec![SettingChange::Set(Setting::Spread(3))]).await.unwrap();
+    other.configure(queue(), vec![SettingChange::Set(Setting::Partitions(3))]).await.unwrap();
     put(&other, LEASES).await;
     assert_eq!(bind(&leaving, LEASES).await.len(), LEASES);
     proxy.set(Link::Stalled);

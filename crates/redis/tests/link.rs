@@ -102,7 +102,7 @@ fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
     let store = Blocking::new(Arc::new(store));
     store.put_one(Put::new(orders.clone(), "due").after_ms(5)).unwrap();
     store.put_one(Put::new(orders.clone(), "later").after_ms(60_000)).unwrap();
-    let taken = store.take(Take::from(orders.clone()).wait_ms(30_000).lease_ms(60_000).bound()).unwrap();
+    let taken = store.take(Take::from(orders.clone()).wait_ms(30_000).lease_ms(60_000).session()).unwrap();
     assert_eq!(&taken[0].message.body[..], b"due");
 
     // Awaited on a thread without a runtime, it releases what this process holds.

@@ -17,7 +17,7 @@ use dwell_testkit::redis::Server;
 use dwell_testkit::until_async as until;
 use dwell_time::{Clock, ManualClock};
 
-const SPREAD: u16 = 4;
+const PARTITIONS: u16 = 4;
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -27,9 +27,9 @@ fn message(body: &str) -> Put {
     Put::new(queue(), body.to_owned())
 }
 
-fn spread_over(partitions: u16) -> Limits {
+fn over_partitions(partitions: u16) -> Limits {
     let mut limits = Limits::default();
-    limits.defaults.spread = partitions;
+    limits.defaults.partitions = partitions;
     limits
 }
 
@@ -37,8 +37,8 @@ async fn open(server: &Server) -> RedisStore {
     RedisStore::open(server.address(), Limits::default()).await.unwrap()
 }
 
-async fn set_spread(store: &RedisStore, partitions: u16) -> Result<(), Error> {
-    store.configure(queue(), vec![SettingChange::Set(Setting::Spread(partitions))]).await.map(drop)
+async fn set_partitions(store: &RedisStore, partitions: u16) -> Result<(), Error> {
+    store.configure(queue(), vec![SettingChange::Set(Setting::Partitions(partitions))]).await.map(drop)
 }
 
 async fn put_all(store: &RedisStore, puts: Vec<Put>) {
@@ -62,7 +62,7 @@ async fn ack(store: &RedisStore, taken: Vec<Delivery>) {
 async fn takes_serve_what_is_due_first_wherever_it_lies() {
     let server = Server::start();
     let store = open(&server).await;
-    set_spread(&store, SPREAD).await.unwrap();
+    set_partitions(&store, PARTITIONS).await.unwrap();
     let due = |n: i64| Timestamp::from_ms(1_700_000_000_000 + n).unwrap();
     put_all(&store, (0..400).map(|n| message("m").at(due(n))).collect()).await;
     let (mut last, mut by_partition) = (due(-1), HashMap::<u16, i32>::new());
@@ -75,7 +75,7 @@ async fn takes_serve_what_is_due_first_wherever_it_lies() {
             *by_partition.entry(delivery.message.id.shard()).or_default() += 1;
         }
         let (most, least) = (by_partition.values().max().unwrap(), by_partition.values().min().unwrap());
-        assert!(by_partition.len() == usize::from(SPREAD) && most - least <= 3, "{by_partition:?}");
+        assert!(by_partition.len() == usize::from(PARTITIONS) && most - least <= 3, "{by_partition:?}");
         ack(&store, taken).await;
     }
 }
@@ -84,7 +84,7 @@ async fn takes_serve_what_is_due_first_wherever_it_lies() {
 async fn what_is_due_at_one_instant_is_taken_from_all_partitions_alike() {
     let server = Server::start();
     let store = open(&server).await;
-    set_spread(&store, SPREAD).await.unwrap();
+    set_partitions(&store, PARTITIONS).await.unwrap();
     let due = Timestamp::from_ms(1_700_000_000_000).unwrap();
     for max in [1, 2, 10, 100] {
         put_all(&store, (0..400).map(|_| message("m").at(due)).collect()).await;
@@ -95,51 +95,51 @@ async fn what_is_due_at_one_instant_is_taken_from_all_partitions_alike() {
             ack(&store, taken).await;
         }
         let (most, least) = (by_partition.values().max().unwrap(), by_partition.values().min().unwrap());
-        let fair = by_partition.len() == usize::from(SPREAD) && most - least <= 25;
+        let fair = by_partition.len() == usize::from(PARTITIONS) && most - least <= 25;
         assert!(fair, "takes of {max}: {by_partition:?}");
         ack(&store, take(&store, 400).await).await;
     }
 }
 
 #[tokio::test]
-async fn a_spread_is_fixed_while_there_are_messages() {
+async fn partitions_are_fixed_while_there_are_messages() {
     let server = Server::start();
     let (store, other) = (open(&server).await, open(&server).await);
     put_all(&store, vec![message("m")]).await;
-    let fixed = set_spread(&store, SPREAD).await;
+    let fixed = set_partitions(&store, PARTITIONS).await;
     assert!(matches!(&fixed, Err(error @ Error::SettingFixed { .. }) if error.code() == "setting_fixed"));
-    assert_eq!(store.stats(queue()).await.unwrap().settings.spread, 1, "nothing was changed");
+    assert_eq!(store.stats(queue()).await.unwrap().settings.partitions, 1, "nothing was changed");
     let taken = take(&store, 1).await;
-    assert!(set_spread(&store, SPREAD).await.is_err(), "one that is leased counts");
+    assert!(set_partitions(&store, PARTITIONS).await.is_err(), "one that is leased counts");
     ack(&store, taken).await;
-    set_spread(&store, SPREAD).await.unwrap();
-    // A process that assumes another spread learns of it by its next call.
+    set_partitions(&store, PARTITIONS).await.unwrap();
+    // A process that assumes another number of partitions learns of it by its next call.
     put_all(&other, (0..40).map(|n| message(&n.to_string())).collect()).await;
     let shards: HashSet<_> = take(&other, 40).await.iter().map(|one| one.message.id.shard()).collect();
-    assert_eq!(shards.len(), usize::from(SPREAD));
+    assert_eq!(shards.len(), usize::from(PARTITIONS));
 }
 
-/// With the smallest batch, learning the spread does not use up the call.
+/// With the smallest batch, learning the number of partitions does not use up the call.
 #[tokio::test]
-async fn a_take_of_the_least_batch_brings_what_is_due_though_it_has_not_heard_of_a_spread() {
+async fn a_take_of_the_least_batch_brings_what_is_due_though_it_has_not_heard_of_partitions() {
     let server = Server::start();
     let store = open(&server).await;
     let least = Limits { batch: 1, ..Limits::default() };
     let other = RedisStore::open(server.address(), least).await.unwrap();
-    // Leases were counted, from which it would learn the spread.
+    // Leases were counted, from which it would learn the number of partitions.
     assert!(take(&other, 1).await.is_empty());
-    set_spread(&store, SPREAD).await.unwrap();
+    set_partitions(&store, PARTITIONS).await.unwrap();
     put_all(&store, vec![message("m")]).await;
     assert_eq!(take(&other, 1).await.len(), 1);
 }
 
-/// The first call of a process on a queue whose spread it does not know.
+/// The first call of a process on a queue whose number of partitions it does not know.
 #[tokio::test]
-async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_name() {
+async fn a_process_that_has_not_heard_of_partitions_finds_what_ids_and_receipts_name() {
     let server = Server::start();
     let store = open(&server).await;
     let others = [open(&server).await, open(&server).await, open(&server).await, open(&server).await];
-    set_spread(&store, SPREAD).await.unwrap();
+    set_partitions(&store, PARTITIONS).await.unwrap();
     put_all(&store, (0..16).map(|n| message(&n.to_string())).collect()).await;
     let beyond = |taken: &[Delivery]| taken.iter().find(|one| one.message.id.shard() > 0).unwrap().clone();
     let held = beyond(&take(&store, 8).await);
@@ -166,13 +166,13 @@ async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_na
 }
 
 #[tokio::test]
-async fn a_process_that_would_spread_queues_otherwise_is_refused_while_there_are_any() {
+async fn a_process_with_another_default_of_partitions_is_refused_while_there_are_any() {
     let server = Server::start();
     let store = open(&server).await;
     put_all(&store, vec![message("m")]).await;
     let keys = server.command(&["DBSIZE"]);
-    let refused = RedisStore::open(server.address(), spread_over(SPREAD)).await.err().unwrap();
-    assert!(matches!(&refused, OpenError::Spread { there: 1, asked: SPREAD }), "{refused}");
+    let refused = RedisStore::open(server.address(), over_partitions(PARTITIONS)).await.err().unwrap();
+    assert!(matches!(&refused, OpenError::Partitions { there: 1, asked: PARTITIONS }), "{refused}");
     assert_eq!(server.command(&["DBSIZE"]), keys, "nothing was written");
     ack(&store, take(&store, 1).await).await;
     drop(store);
@@ -180,21 +180,21 @@ async fn a_process_that_would_spread_queues_otherwise_is_refused_while_there_are
     let tidy = open(&server).await;
     until("the queue is let go", async || {
         tidy.queues(None, 10).await.unwrap().is_empty()
-            && server.command(&["EXISTS", "{dwell}:q"]) == redis::Value::Int(0)
+            && server.command(&["EXISTS", "{dwell}:queues"]) == redis::Value::Int(0)
     })
     .await;
     drop(tidy);
-    let store = RedisStore::open(server.address(), spread_over(SPREAD)).await.unwrap();
+    let store = RedisStore::open(server.address(), over_partitions(PARTITIONS)).await.unwrap();
     put_all(&store, (0..40).map(|n| message(&n.to_string())).collect()).await;
     let refused = RedisStore::open(server.address(), Limits::default()).await.err().unwrap();
-    assert!(matches!(&refused, OpenError::Spread { there: 4, asked: 1 }), "{refused}");
+    assert!(matches!(&refused, OpenError::Partitions { there: 4, asked: 1 }), "{refused}");
 }
 
 #[tokio::test]
 async fn a_keyed_message_lies_where_its_keys_hash_says() {
     let server = Server::start();
     let (store, other) = (open(&server).await, open(&server).await);
-    set_spread(&store, SPREAD).await.unwrap();
+    set_partitions(&store, PARTITIONS).await.unwrap();
     // FNV-1a of 64 bits, as docs/redis.md says: other programs may rely on it.
     let hash = |text: &str| {
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
@@ -205,7 +205,7 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
         let name = format!("order-{n}");
         let keyed = || message("m").key(Key::new(name.as_str()).unwrap()).after_ms(60_000);
         let answer = store.put(vec![keyed()]).await.pop().unwrap().unwrap();
-        assert_eq!(u64::from(answer.id.shard()), hash(&name) % u64::from(SPREAD), "{name}");
+        assert_eq!(u64::from(answer.id.shard()), hash(&name) % u64::from(PARTITIONS), "{name}");
         shards.insert(answer.id.shard());
         let taken = other.put(vec![keyed()]).await.pop().unwrap();
         assert_eq!(taken, Err(Error::KeyTaken { id: answer.id }), "{name}");
@@ -217,14 +217,14 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
             assert_eq!(cancelled, Ok(Cancelled::Cancelled(answer.id)));
         }
     }
-    assert_eq!(shards.len(), usize::from(SPREAD));
+    assert_eq!(shards.len(), usize::from(PARTITIONS));
     assert_eq!(store.stats(queue()).await.unwrap().counts.scheduled, 30);
 }
 
-/// A put that is repeated after the queue was emptied and has another spread gets its answer, as long as its token is
-/// valid.
+/// A put that is repeated after the queue was emptied and has another number of partitions gets its answer, as long as
+/// its idempotency key is valid.
 #[tokio::test]
-async fn tokens_are_good_beyond_a_change_of_the_spread() {
+async fn idempotency_keys_are_good_beyond_a_change_of_partitions() {
     let server = Server::start();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
     let open = async || {
@@ -233,14 +233,16 @@ async fn tokens_are_good_beyond_a_change_of_the_spread() {
     };
     let (store, other) = (open().await, open().await);
     let puts = |round: u32| -> Vec<Put> {
-        let token = |n: u32| IdempotencyKey::new(&format!("{round}-{n}")).unwrap();
-        let plain = (0..8).map(|n| message("m").token(token(n)));
-        let keyed = (8..16).map(|n| message("m").token(token(n)).key(Key::new(&format!("key {n}")).unwrap()));
+        let idempotency_key = |n: u32| IdempotencyKey::new(&format!("{round}-{n}")).unwrap();
+        let plain = (0..8).map(|n| message("m").idempotency_key(idempotency_key(n)));
+        let keyed = (8..16).map(|n| {
+            message("m").idempotency_key(idempotency_key(n)).key(Key::new(&format!("key {n}")).unwrap())
+        });
         plain.chain(keyed).collect()
     };
     let mut answered = Vec::new();
     for (round, partitions) in [1, 4, 2, 5, 1, 3].into_iter().enumerate() {
-        set_spread(&store, partitions).await.unwrap();
+        set_partitions(&store, partitions).await.unwrap();
         let round = round as u32;
         for (before, answers) in &answered {
             for store in [&store, &other] {
@@ -260,12 +262,12 @@ async fn tokens_are_good_beyond_a_change_of_the_spread() {
         answered.push((round, answers));
         clock.advance(60_000);
     }
-    // Also where the queue was deleted, and comes again with the default spread.
+    // Also where the queue was deleted, and comes again with the default number of partitions.
     store.delete_queue(queue()).await.unwrap();
     for (before, answers) in &answered {
         assert_eq!(&other.put(puts(*before)).await, answers, "{before} again");
     }
-    // Ten minutes after the put its token has expired; keyed ones that were repeated are valid from then on.
+    // Ten minutes after the put its idempotency key has expired; keyed ones that were repeated are valid from then on.
     clock.advance(5 * 60_000);
     let first: Vec<_> = other.put(puts(0)).await.into_iter().map(|answer| answer.unwrap().id).collect();
     let before: Vec<_> = answered[0].1.iter().map(|answer| answer.as_ref().unwrap().id).collect();

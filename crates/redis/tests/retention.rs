@@ -59,14 +59,14 @@ async fn many_expired(store: &RedisStore, clock: &ManualClock) -> Vec<MessageId>
 
 /// The prefix of the keys of the only partition.
 fn prefix(server: &Server) -> String {
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    keys[0].strip_suffix('m').unwrap().to_owned()
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
+    keys[0].strip_suffix("meta").unwrap().to_owned()
 }
 
 /// The number of members or fields of one of the partition's keys.
 fn size(server: &Server, name: &str) -> i64 {
     let key = prefix(server) + name;
-    let command = if matches!(name, "S" | "B" | "H") { "HLEN" } else { "ZCARD" };
+    let command = if matches!(name, "records" | "bodies" | "headers") { "HLEN" } else { "ZCARD" };
     match server.command(&[command, &key]) {
         Value::Int(size) => size,
         other => panic!("{other:?}"),
@@ -90,7 +90,7 @@ async fn what_is_past_its_time_is_seen_by_nobody_and_goes_in_short_scripts() {
     clock.advance(1);
     let stats = store.stats(queue()).await.unwrap();
     assert_eq!((stats.counts.dead, stats.counts.scheduled), (0, 1));
-    let left = size(&server, "g");
+    let left = size(&server, "dead");
     assert!(left >= (MANY - 256) as i64, "one script discards a few by the way, {left} are left");
     let page = store.list(queue(), StateKind::Dead, None, 100).await.unwrap();
     assert_eq!((page.messages.len(), page.unread.len()), (0, 0));
@@ -101,10 +101,10 @@ async fn what_is_past_its_time_is_seen_by_nobody_and_goes_in_short_scripts() {
     }
     let revived = store.revive(queue(), Selection::Oldest(5), When::Now).await;
     assert_eq!(revived, Ok(BulkOutcome::default()), "they are none of the oldest");
-    assert!(size(&server, "g") > 0, "all of this has left some");
+    assert!(size(&server, "dead") > 0, "all of this has left some");
     store.beat_for_test().await.unwrap();
-    let sizes = ["g", "h", "K", "S", "B"].map(|name| size(&server, name));
-    // The one that stays lies in `f`.
+    let sizes = ["dead", "dead-by-due", "dead-keys", "records", "bodies"].map(|name| size(&server, name));
+    // The one that stays lies in `due`.
     assert_eq!(sizes, [0; 5], "whoever came upon them does the rest when it has time");
     let expected = DiscardCounts { dead_ttl: MANY as u64, ..DiscardCounts::default() };
     assert_eq!(discarded(&store).await, expected);
@@ -117,7 +117,7 @@ async fn a_most_that_is_lowered_far_goes_in_slices_the_oldest_first() {
     let ids = many_expired(&store, &clock).await;
     assert_eq!(store.stats(queue()).await.unwrap().counts.dead, MANY as u64);
     set(&store, &[Setting::DeadMax(3)]).await;
-    assert!(size(&server, "g") > 3);
+    assert!(size(&server, "dead") > 3);
     store.beat_for_test().await.unwrap();
     let mut youngest = ids.clone();
     youngest.sort();
@@ -127,7 +127,7 @@ async fn a_most_that_is_lowered_far_goes_in_slices_the_oldest_first() {
     }
     kept.sort();
     assert_eq!(kept, youngest[MANY - 3..]);
-    assert_eq!((size(&server, "g"), size(&server, "K"), size(&server, "S")), (3, 3, 3));
+    assert_eq!((size(&server, "dead"), size(&server, "dead-keys"), size(&server, "records")), (3, 3, 3));
     let expected = DiscardCounts { dead_max: MANY as u64 - 3, ..DiscardCounts::default() };
     assert_eq!(discarded(&store).await, expected);
 }
@@ -140,7 +140,8 @@ async fn what_is_dropped_leaves_nothing_but_a_count() {
     many_expired(&store, &clock).await;
     let counts = store.stats(queue()).await.unwrap().counts;
     assert_eq!((counts.ready, counts.scheduled, counts.dead), (0, 1, 0));
-    let sizes = ["g", "h", "K", "S", "B", "x"].map(|name| size(&server, name));
+    let sizes =
+        ["dead", "dead-by-due", "dead-keys", "records", "bodies", "expiries"].map(|name| size(&server, name));
     assert_eq!(sizes, [0; 6]);
     let expected = DiscardCounts { on_expiry: MANY as u64, ..DiscardCounts::default() };
     assert_eq!(discarded(&store).await, expected);
@@ -168,8 +169,8 @@ async fn each_process_counts_what_its_calls_have_brought_about() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_message_whose_record_was_removed_hides_no_older_one_of_its_key() {
     const REMOVE: &str = "
-        local youngest = redis.call('ZRANGE', KEYS[1] .. 'g', -1, -1)[1]
-        return redis.call('HDEL', KEYS[1] .. 'S', string.sub(youngest, 9))
+        local youngest = redis.call('ZRANGE', KEYS[1] .. 'dead', -1, -1)[1]
+        return redis.call('HDEL', KEYS[1] .. 'records', string.sub(youngest, 9))
     ";
     let (server, clock) = (Server::start(), manual());
     let store = open(&server, &clock).await;

@@ -168,7 +168,7 @@ async fn a_page_of_leased_messages_reads_no_body_that_it_does_not_hold() {
 async fn a_page_of_a_queue_that_is_spread_reads_little_more_than_it_holds() {
     let server = Server::start();
     let store = open(&server).await;
-    let changes = vec![SettingChange::Set(Setting::Spread(32))];
+    let changes = vec![SettingChange::Set(Setting::Partitions(32))];
     store.configure(queue(), changes).await.unwrap();
     const COUNT: usize = 640;
     const LENGTH: usize = 10_000;
@@ -198,7 +198,7 @@ async fn a_purge_whose_process_has_ended_is_finished_by_another() {
     assert_eq!(store.purge(queue()).await.unwrap(), 600);
     drop(store);
     let records = |key: &String| int(server.command(&["HLEN", key]));
-    let left = || keys(&server, "dwell:{*}:S").iter().map(records).sum::<i64>();
+    let left = || keys(&server, "dwell:{*}:records").iter().map(records).sum::<i64>();
     assert!((1..600).contains(&left()), "{} records are left for somebody else", left());
     let other = open(&server).await;
     // Once to find and free it, and once to unregister the queue.
@@ -207,8 +207,9 @@ async fn a_purge_whose_process_has_ended_is_finished_by_another() {
     }
     comes_true("nothing is left of the queue", || {
         left() == 0
-            && int(server.command(&["ZCARD", "{dwell}:q"])) == 0
-            && keys(&server, "dwell:{*}:[zZm]*").is_empty()
+            && int(server.command(&["ZCARD", "{dwell}:queues"])) == 0
+            && keys(&server, "dwell:{*}:purged*").is_empty()
+            && keys(&server, "dwell:{*}:meta").is_empty()
     })
     .await;
     // What is put meanwhile, or later, is not deleted.
@@ -254,13 +255,13 @@ async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
     };
     let stays = named("stays").await.unwrap();
     put_all(&stays, vec![message("m")]).await;
-    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap();
+    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).session()).await.unwrap();
     assert_eq!(held.len(), 1);
     for n in 0..PROCESSES {
         let store = named(&format!("process-{n}")).await.unwrap();
         store.leave().await.unwrap();
     }
-    let names = int(server.command(&["HLEN", "{dwell}:c"]));
+    let names = int(server.command(&["HLEN", "{dwell}:clients"]));
     assert!(names < PROCESSES / 3, "{names} names of {PROCESSES} processes");
     // The living process is registered: another one of its name ends what is bound to it.
     let _second = named("stays").await.unwrap();
@@ -284,18 +285,18 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
             put_all(&store, vec![message("n").after_ms(86_400_000)]).await;
             clock.advance(61_000);
         }
-        let names: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(key("a")).query(&mut connection).unwrap();
+        let names: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(key("calls")).query(&mut connection).unwrap();
         let (fields, wide): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.len() < 12);
         assert!(fields.len() < PROCESSES as usize, "{} fields of {PROCESSES} processes", fields.len());
         assert!(wide.len() < 100, "{} of 140 fields of wide names", wide.len());
         if generation == 0 {
             // As an earlier version has written them: without the instant.
             let all: Vec<(Vec<u8>, Vec<u8>)> =
-                redis::cmd("HGETALL").arg(key("a")).query(&mut connection).unwrap();
+                redis::cmd("HGETALL").arg(key("calls")).query(&mut connection).unwrap();
             for (field, called) in all.into_iter().filter(|(field, _)| field.len() == 10) {
                 assert_eq!(called.len(), 14);
                 redis::cmd("HSET")
-                    .arg(key("a"))
+                    .arg(key("calls"))
                     .arg(field)
                     .arg(&called[..8])
                     .query::<i64>(&mut connection)
@@ -305,7 +306,7 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
             for n in 0..PROCESSES as u8 {
                 let (lane, answer) = ([n; 12], [n; 13]);
                 let mut call = redis::cmd("HSET");
-                call.arg(key("a")).arg(&lane[..]).arg(&[0_u8; 14][..]).arg(&answer[..]).arg("");
+                call.arg(key("calls")).arg(&lane[..]).arg(&[0_u8; 14][..]).arg(&answer[..]).arg("");
                 call.query::<i64>(&mut connection).unwrap();
             }
         }
@@ -316,16 +317,20 @@ async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
     let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
     let waiting = store.take(Take::from(queue()).wait_ms(60_000));
     let others = async {
-        comes_true("the take waits", || !keys(&server, "dwell:{*}:w").is_empty()).await;
+        comes_true("the take waits", || !keys(&server, "dwell:{*}:waiters").is_empty()).await;
         let stale = |n: u8| {
-            redis::cmd("HSET").arg(key("w")).arg([n; 8].as_slice()).arg(b"\x92\x01\x05".as_slice()).to_owned()
+            redis::cmd("HSET")
+                .arg(key("waiters"))
+                .arg([n; 8].as_slice())
+                .arg(b"\x92\x01\x05".as_slice())
+                .to_owned()
         };
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         (1..60).for_each(|n| stale(n).exec(&mut connection).unwrap());
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let other = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
         tokio::spawn(async move { other.take(Take::from(queue()).wait_ms(60_000)).await });
-        comes_true("those are forgotten", || int(server.command(&["HLEN", &key("w")])) == 3).await;
+        comes_true("those are forgotten", || int(server.command(&["HLEN", &key("waiters")])) == 3).await;
         clock.advance(60_000);
     };
     assert_eq!(tokio::join!(waiting, others).0.unwrap(), []);

@@ -118,7 +118,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[queues.a]\nlevels = [\"5\"]", "config_invalid_value", 2, "duration"),
         ("[queues.a]\nbackoff = { bse = \"1s\" }", "config_invalid_value", 2, "unknown field"),
         ("[queues.a]\nmax_pending = 1.5", "config_invalid_value", 2, "whole number"),
-        ("[defaults]\nspread = 0", "config_invalid_value", 2, "spreads over"),
+        ("[defaults]\npartitions = 0", "config_invalid_value", 2, "spreads over"),
         ("[queues.a]\ndead_ttl = \"0s\"", "config_invalid_value", 2, "1,000 years"),
         ("[queues.a]\ndead_max = 9007199254740992", "config_invalid_value", 2, "9007199254740991"),
         ("[queues.a]\nmax_leased = 0", "config_invalid_value", 2, "pause"),
@@ -337,14 +337,14 @@ async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
     // At run time, a setting is changed that the file has, and one that it has not.
     let set = |setting| vec![dwell_model::SettingChange::Set(setting)];
     store.configure("a".parse().unwrap(), set(dwell_model::Setting::LeaseMs(1))).await.unwrap();
-    store.configure("a".parse().unwrap(), set(dwell_model::Setting::TokenMs(1))).await.unwrap();
+    store.configure("a".parse().unwrap(), set(dwell_model::Setting::IdempotencyMs(1))).await.unwrap();
 
     let second = queues("[queues.a]\nlease = \"3m\"\n");
     assert_eq!(apply_queues(&store, &first, &second).await.unwrap(), 2);
     let a = store.stats("a".parse().unwrap()).await.unwrap();
     let own: Vec<SettingName> = a.own.iter().map(|setting| setting.name()).collect();
-    assert_eq!(own, [SettingName::Lease, SettingName::TokenTtl]);
-    assert_eq!((a.settings.lease_ms, a.settings.token_ms), (180_000, 1));
+    assert_eq!(own, [SettingName::Lease, SettingName::IdempotencyTtl]);
+    assert_eq!((a.settings.lease_ms, a.settings.idempotency_ms), (180_000, 1));
     assert!(store.stats("b".parse().unwrap()).await.is_err(), "it has nothing of its own any more");
 }
 
@@ -364,7 +364,7 @@ async fn a_queue_that_refuses_leaves_the_others_as_they_were_found() {
     let (a, b) = (own("a").await, own("b").await);
 
     let now = queues(
-        "[queues.a]\nlease = \"3m\"\nmax_attempts = 5\n[queues.b]\nspread = 4\nmax_pending = 7\n[queues.c]\nlease = \"1s\"\n",
+        "[queues.a]\nlease = \"3m\"\nmax_attempts = 5\n[queues.b]\npartitions = 4\nmax_pending = 7\n[queues.c]\nlease = \"1s\"\n",
     );
     let refused = apply_queues(&store, &before, &now).await.unwrap_err();
     assert_eq!((refused.queue.as_str(), refused.error.code()), ("b", "setting_fixed"));
@@ -386,8 +386,8 @@ const SAMPLES: &[(&str, &str)] = &[
     ("limits.leased_per_queue", "3"),
     ("limits.waiting_per_queue", "2"),
     ("limits.queues", "7"),
-    ("limits.put_tokens", "9"),
-    ("limits.put_tokens_per_queue", "4"),
+    ("limits.idempotency_keys", "9"),
+    ("limits.idempotency_keys_per_queue", "4"),
     ("limits.bodies", "8MiB"),
     ("http.listen", "127.0.0.2:7411"),
     ("http.hosts", "a.example,b.example"),

@@ -65,9 +65,9 @@ pub enum Error {
         /// How often it has been handed out by now.
         takes: u32,
     },
-    /// The token was used in this queue for a message with another body or key. Nothing was put.
+    /// The idempotency key was used in this queue for a message with another body or key. Nothing was put.
     #[error(
-        "the token stands for message {id}, which was put with another body or key; use a new token for a new message"
+        "the idempotency key stands for message {id}, which was put with another body or key; use a new idempotency key for a new message"
     )]
     IdempotencyMismatch {
         /// The message that it stands for, which may have been removed.
@@ -114,7 +114,7 @@ pub enum Error {
         queue: QueueName,
     },
     /// Connection lost or sync failed after the command was sent: it may or may not have happened.
-    #[error("the outcome is unknown: {reason}; repeating with the same token is safe")]
+    #[error("the outcome is unknown: {reason}; repeating with the same idempotency key is safe")]
     OutcomeUnknown {
         /// What failed.
         reason: Box<str>,

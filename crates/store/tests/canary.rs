@@ -33,8 +33,8 @@ enum Fault {
     Early,
     /// Adds one millisecond to every delay.
     Late,
-    /// Puts again under the same token.
-    ForgetsTokens,
+    /// Puts again under the same idempotency key.
+    ForgetsIdempotencyKeys,
     /// Gives every lease of a message the same receipt.
     ReusesReceipts,
     /// A message that replaces another loses its key.
@@ -145,8 +145,8 @@ impl FaultyStore {
         for queue in take.queues.iter().filter(|_| take.max > 0) {
             let page = self.sound.list(queue.clone(), StateKind::Scheduled, None, 1).await.ok()?;
             if let Some(message) = page.messages.into_iter().find(|message| message.standing.due == soon) {
-                let Take { lease_ms, bound, ref holder, .. } = *take;
-                let terms = LeaseTerms { lease_ms, bound, holder: holder.clone() };
+                let Take { lease_ms, session, ref holder, .. } = *take;
+                let terms = LeaseTerms { lease_ms, session, holder: holder.clone() };
                 return self.sound.take_id(queue.clone(), message.id, terms).await.ok();
             }
         }
@@ -160,8 +160,8 @@ impl Store for FaultyStore {
         let mut broken = Vec::new();
         for mut put in puts {
             put.when = self.delayed(put.when);
-            if self.has(Fault::ForgetsTokens) {
-                put.token = None;
+            if self.has(Fault::ForgetsIdempotencyKeys) {
+                put.idempotency_key = None;
             }
             if self.has(Fault::IgnoresPriority) {
                 put.priority = DEFAULT_PRIORITY;
@@ -175,7 +175,7 @@ impl Store for FaultyStore {
                     if let Ok(answer) = &answer {
                         self.sound.cancel(put.queue.clone(), vec![Target::Id(answer.id)]).await;
                         put.key = None;
-                        put.token = None;
+                        put.idempotency_key = None;
                         self.sound.put(vec![put]).await;
                     }
                     broken.push(answer);
@@ -389,10 +389,10 @@ fn a_delay_too_long_by_a_millisecond_is_noticed() {
 }
 
 #[test]
-fn a_forgotten_token_is_noticed() {
+fn a_forgotten_idempotency_key_is_noticed() {
     noticed(
-        Fault::ForgetsTokens,
-        idempotency::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+        Fault::ForgetsIdempotencyKeys,
+        idempotency::the_same_idempotency_key_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
     );
 }
 

@@ -144,7 +144,7 @@ fn a_value_that_no_store_accepts_is_the_answer_and_nothing_is_put() {
     let refused = [
         (orders.put("body").key(""), "invalid_key"),
         (orders.put("body").key("").delay(Duration::from_secs(1)), "invalid_key"),
-        (orders.put("body").idempotency_key("two words"), "invalid_token"),
+        (orders.put("body").idempotency_key("two words"), "invalid_idempotency_key"),
         (orders.put("body").header("a b", "c"), "invalid_header"),
         (orders.put("body").max_attempts(0), "invalid_setting"),
         (orders.put("body").delay(Duration::MAX), "due_out_of_range"),
@@ -243,9 +243,12 @@ fn all_answers_of_a_batch_are_there_or_the_first_refusal_is() {
     assert_eq!(puts.len(), 2);
     let items = [orders.put("c"), orders.put("d").idempotency_key("two words"), orders.put("e").key("")];
     let answers = orders.put_many(items).call();
-    assert_eq!(answers.errors().map(Error::code).collect::<Vec<_>>(), ["invalid_token", "invalid_key"]);
+    assert_eq!(
+        answers.errors().map(Error::code).collect::<Vec<_>>(),
+        ["invalid_idempotency_key", "invalid_key"]
+    );
     assert_eq!((&answers).into_iter().filter(|answer| answer.is_ok()).count(), 1);
-    assert_eq!(answers.all().unwrap_err().code(), "invalid_token");
+    assert_eq!(answers.all().unwrap_err().code(), "invalid_idempotency_key");
     assert_eq!(block_on(orders.stats()).unwrap().counts.ready, 3, "the others were put");
 }
 
@@ -535,7 +538,7 @@ fn a_session_ends_with_its_process_and_several_queues_are_one_take() {
         block_on(orders.take().also_from("mails").session().max(2).max_bytes(100).into_future()).unwrap();
     assert_eq!(jobs.iter().map(|job| job.text().unwrap()).collect::<Vec<_>>(), ["mail", "order"]);
     let State::Leased(lease) = jobs[0].message.standing.state else { panic!("{:?}", jobs[0]) };
-    assert!(lease.bound);
+    assert!(lease.session);
     assert_eq!(jobs[0].queue(), mails.name());
 
     let refused = block_on(orders.take().also_from("a b").into_future());

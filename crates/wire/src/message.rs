@@ -175,7 +175,7 @@ impl<'a> Message<'a> {
             lease_ms: granted.map_or(0, |granted| deadline.ms_since(granted)),
             deadline_mono_ms: 0,
             deadline,
-            bound: false,
+            session: false,
         };
         let lease = self.lease_until.map(hidden);
         self.with_lease(lease)
@@ -337,7 +337,7 @@ impl Delivery<'_> {
             lease_ms: self.lease_until.ms_since(self.taken_at),
             deadline_mono_ms: 0,
             deadline: self.lease_until,
-            bound: false,
+            session: false,
         };
         Ok(dwell_store::Delivery {
             message: self.message.with_lease(Some(lease))?,

@@ -124,4 +124,4 @@ pub(crate) const ALL: Parameter = parameter("all", "All of them", FLAG);
 pub(crate) const FOR: Parameter = parameter("for", "For so long", DURATION);
 pub(crate) const UNTIL: Parameter = parameter("until", "Until then", INSTANT);
 pub(crate) const IDEMPOTENCY_KEY: Parameter =
-    parameter("Idempotency-Key", "The same one puts nothing twice", named!("Token"));
+    parameter("Idempotency-Key", "The same one puts nothing twice", named!("IdempotencyKey"));

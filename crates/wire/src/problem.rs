@@ -95,7 +95,7 @@ impl Facts<'static> {
             | Invalid::BatchTooLarge { len, limit } => {
                 Facts { len: Some(*len as u64), limit: Some(*limit as u64), ..none }
             }
-            Invalid::InvalidToken { limit, .. } | Invalid::InvalidHolder { limit, .. } => {
+            Invalid::InvalidIdempotencyKey { limit, .. } | Invalid::InvalidHolder { limit, .. } => {
                 Facts { limit: Some(*limit as u64), ..none }
             }
             Invalid::InvalidSetting { setting, reason } => {
@@ -268,7 +268,7 @@ mod tests {
             Error::TooManyQueues { limit: 1 },
             Error::TooManyLeased { limit: 2 },
             Error::TooManyWaiting { limit: 3 },
-            Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread },
+            Error::SettingFixed { queue: queue.clone(), setting: SettingName::Partitions },
             Error::QueueReserved { queue },
             Error::OutcomeUnknown { reason: reason(), needs_reopen: false },
             Error::DiskFull { reason: reason() },

@@ -80,7 +80,7 @@ pub struct PutItem<'a> {
     /// The idempotency key, which makes a repeated put harmless.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<IdempotencyKey>"))]
-    pub token: Option<Cow<'a, str>>,
+    pub idempotency_key: Option<Cow<'a, str>>,
 }
 
 impl<'a> From<&'a Put> for PutItem<'a> {
@@ -103,7 +103,10 @@ impl<'a> From<&'a Put> for PutItem<'a> {
             max_attempts: put.max_attempts,
             lease: None,
             lease_ms: put.lease_ms,
-            token: put.token.as_ref().map(|token| token.as_str().into()),
+            idempotency_key: put
+                .idempotency_key
+                .as_ref()
+                .map(|idempotency_key| idempotency_key.as_str().into()),
         }
     }
 }

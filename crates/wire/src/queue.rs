@@ -83,8 +83,8 @@ fn value(settings: &Settings, name: SettingName) -> Result<Setting, Unreadable> 
         }
         SettingName::Pause => Setting::Pause(settings.pause),
         SettingName::Levels => Setting::Levels(settings.levels.clone()),
-        SettingName::Spread => Setting::Spread(settings.spread),
-        SettingName::TokenTtl => Setting::TokenMs(settings.token_ms),
+        SettingName::Partitions => Setting::Partitions(settings.partitions),
+        SettingName::IdempotencyTtl => Setting::IdempotencyMs(settings.idempotency_ms),
         SettingName::DeadTtl => {
             Setting::DeadTtlMs(settings.dead_ttl_ms.ok_or(Unreadable("dead_ttl is no limit"))?)
         }
@@ -151,11 +151,11 @@ pub struct QueueSettings {
     #[cfg_attr(feature = "schema", schemars(with = "Vec<schema::Duration>"))]
     pub levels: Vec<u64>,
     /// The number of partitions of the queue.
-    pub spread: u16,
-    /// How long a put's token is remembered.
-    #[serde(rename = "token_ttl", with = "text::duration")]
+    pub partitions: u16,
+    /// How long the idempotency key of a put is remembered.
+    #[serde(rename = "idempotency_ttl", with = "text::duration")]
     #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
-    pub token_ms: u64,
+    pub idempotency_ms: u64,
     /// How long a message stays dead; null for ever, until it is discarded.
     #[serde(rename = "dead_ttl", default, with = "text::option_duration")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
@@ -183,8 +183,8 @@ impl From<&Settings> for QueueSettings {
             max_pending: settings.max_pending,
             pause: pause_text(settings.pause),
             levels: settings.levels.clone(),
-            spread: settings.spread,
-            token_ms: settings.token_ms,
+            partitions: settings.partitions,
+            idempotency_ms: settings.idempotency_ms,
             dead_ttl_ms: settings.dead_ttl_ms,
             dead_max: settings.dead_max,
             on_expiry: settings.on_expiry,
@@ -209,8 +209,8 @@ impl TryFrom<QueueSettings> for Settings {
                 end => Pause::Until(end.parse().map_err(|_| Unreadable("a pause ends at no instant"))?),
             },
             levels: settings.levels,
-            spread: settings.spread,
-            token_ms: settings.token_ms,
+            partitions: settings.partitions,
+            idempotency_ms: settings.idempotency_ms,
             dead_ttl_ms: settings.dead_ttl_ms,
             dead_max: settings.dead_max,
             on_expiry: settings.on_expiry,

@@ -46,7 +46,7 @@ pub(crate) const INSTANTS: &[&str] = &["malformed_instant", "due_out_of_range"];
 pub(crate) const FOUND: &[&str] = &["unknown_queue", "message_not_found", "overloaded"];
 pub(crate) const STANDING: &[&str] = &["unknown_queue", "message_not_found", "leased", "dead"];
 pub(crate) const PUT: &[&str] = &[
-    "invalid_token",
+    "invalid_idempotency_key",
     "invalid_header",
     "invalid_key",
     "invalid_setting",

@@ -47,10 +47,10 @@ pub struct Limits {
     pub waiting_per_queue: usize,
     /// The queues at a time.
     pub queues: usize,
-    /// The put tokens remembered at a time; a shared store has no such limit.
-    pub put_tokens: usize,
-    /// The put tokens of one queue remembered at a time.
-    pub put_tokens_per_queue: usize,
+    /// The idempotency keys remembered at a time; a shared store has no such limit.
+    pub idempotency_keys: usize,
+    /// The idempotency keys of one queue remembered at a time.
+    pub idempotency_keys_per_queue: usize,
     /// The queues in one take.
     pub take_queues: usize,
     /// The longest wait of one take.
@@ -76,8 +76,8 @@ impl ServerInfo {
             leased_per_queue: self.limits.leased_per_queue,
             waiting_per_queue: self.limits.waiting_per_queue,
             queues: self.limits.queues,
-            put_tokens: self.limits.put_tokens,
-            put_tokens_per_queue: self.limits.put_tokens_per_queue,
+            idempotency_keys: self.limits.idempotency_keys,
+            idempotency_keys_per_queue: self.limits.idempotency_keys_per_queue,
             defaults: self.defaults.clone().try_into()?,
         })
     }

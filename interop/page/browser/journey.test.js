@@ -374,7 +374,7 @@ test("a message is put, and a second try puts nothing twice", on(async ({ page, 
     assert.equal(token, puts[0].path);
     const [message] = server.world.of("new/one");
     assert.deepEqual([message.key, message.body.toString()], ["k 1", '{"x":1}']);
-    assert.match(server.world.puts.at(-1).token, /^page-[0-9a-f]{32}$/);
+    assert.match(server.world.puts.at(-1).idempotencyKey, /^page-[0-9a-f]{32}$/);
     await press("put");
     await until(() => document.querySelector("main .refusal")?.textContent?.includes("key_taken"));
 }, { expects: ["503", "409"] }));

@@ -264,7 +264,7 @@ test("a sweep of all dead messages goes on past refusals, and ends", async () =>
     assert.equal((await run("q", "revive", undefined, failing)).problem.code, "outcome_unknown");
 });
 
-test("what a request did to each message is told apart", async () => {
+test("what a request did to each message is distinguished", async () => {
     const { outcome } = await load("sweep.js");
     const error = { code: "leased" };
     assert.deepEqual(outcome({ answers: [{ status: 200 }, { status: 409, error }] }, ["a", "b"]), { done: 1, refusedInAll: 1, refused: [{ id: "b", error }] });

@@ -69,7 +69,7 @@ impl Peer for Http<'_> {
             }
         }
         // A caller without the right to do this may not clean up either: then nothing is put.
-        client.configure(self.queue.clone(), vec![SettingChange::Set(Setting::TokenMs(TOKEN_MS))])?;
+        client.configure(self.queue.clone(), vec![SettingChange::Set(Setting::IdempotencyMs(TOKEN_MS))])?;
         Ok(())
     }
 

@@ -50,10 +50,10 @@ pub(crate) struct Configure {
     levels: Option<Levels>,
     /// The number of partitions of the queue; fixed while it has messages
     #[arg(long, value_name = "COUNT")]
-    spread: Option<u16>,
-    /// How long a put's token is remembered
+    partitions: Option<u16>,
+    /// How long the idempotency key of a put is remembered
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
-    token_ttl: Option<u64>,
+    idempotency_ttl: Option<u64>,
     /// How long a message stays dead before it is discarded
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
     dead_ttl: Option<u64>,
@@ -127,8 +127,8 @@ enum ResetName {
     MaxPending,
     Pause,
     Levels,
-    Spread,
-    TokenTtl,
+    Partitions,
+    IdempotencyTtl,
     DeadTtl,
     DeadMax,
     OnExpiry,
@@ -145,8 +145,8 @@ impl From<ResetName> for SettingName {
             ResetName::MaxPending => SettingName::MaxPending,
             ResetName::Pause => SettingName::Pause,
             ResetName::Levels => SettingName::Levels,
-            ResetName::Spread => SettingName::Spread,
-            ResetName::TokenTtl => SettingName::TokenTtl,
+            ResetName::Partitions => SettingName::Partitions,
+            ResetName::IdempotencyTtl => SettingName::IdempotencyTtl,
             ResetName::DeadTtl => SettingName::DeadTtl,
             ResetName::DeadMax => SettingName::DeadMax,
             ResetName::OnExpiry => SettingName::OnExpiry,
@@ -165,8 +165,8 @@ impl Configure {
         values.extend(self.backoff(&client)?);
         values.extend(self.max_pending.map(Setting::MaxPending));
         values.extend(self.levels.map(|levels| Setting::Levels(levels.0)));
-        values.extend(self.spread.map(Setting::Spread));
-        values.extend(self.token_ttl.map(Setting::TokenMs));
+        values.extend(self.partitions.map(Setting::Partitions));
+        values.extend(self.idempotency_ttl.map(Setting::IdempotencyMs));
         values.extend(self.dead_ttl.map(Setting::DeadTtlMs));
         values.extend(self.dead_max.map(Setting::DeadMax));
         values.extend(self.on_expiry.map(|what| Setting::OnExpiry(what.into())));

@@ -28,10 +28,10 @@ message of a key counts: a debounce.
 A file has one JSON object a line:
   {\"queue\":\"orders\",\"body\":\"close order 7\",\"delay\":\"30m\",\"key\":\"order-7\"}
 with body or body_base64, one of delay, delay_ms, due and level, and key,
-on_conflict, headers, priority, expires, lease, max_attempts and token as the
-HTTP interface has them. Each line carries a token made of the file's digest up
+on_conflict, headers, priority, expires, lease, max_attempts and idempotency_key as the
+HTTP interface has them. Each line carries an idempotency_key made of the file's digest up
 to it and its number: the same file put again within 10 minutes (the queue's
-token_ttl) puts nothing twice, so a run that broke off is simply run again. It
+idempotency_ttl) puts nothing twice, so a run that broke off is simply run again. It
 counts as put what was put then, too: the server's answer to a repeat is the
 first one. With --answers, lines that the answers file tells of are not even
 sent again, however long ago that was, and count as skipped.")]
@@ -78,9 +78,9 @@ struct MessageOptions {
     /// Its own limit of attempts: a number, or `unlimited`
     #[arg(long, value_parser = attempts, value_name = "COUNT")]
     max_attempts: Option<AttemptLimit>,
-    /// The same token gives the same answer and puts nothing, for the queue's token_ttl
+    /// The same idempotency key gives the same answer and puts nothing, for the queue's idempotency_ttl
     #[arg(long)]
-    token: Option<IdempotencyKey>,
+    idempotency_key: Option<IdempotencyKey>,
 }
 
 /// Options for a file.
@@ -90,7 +90,7 @@ struct FileOptions {
     /// A file of messages, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "delay", "due", "level", "key", "headers", "content_type", "priority", "expires", "lease",
-        "max_attempts", "token",
+        "max_attempts", "idempotency_key",
     ])]
     from: Option<PathBuf>,
     /// Write the result of each line; a later run continues after the last line in it
@@ -99,7 +99,7 @@ struct FileOptions {
     /// Write refused lines' numbers and reasons here, not to standard error
     #[arg(long, requires = "from", value_name = "FILE")]
     rejects: Option<PathBuf>,
-    /// Put the same file again, as a run with this name: its tokens differ
+    /// Put the same file again, as a run with this name: its idempotency keys differ
     #[arg(long, requires = "from", value_name = "NAME", default_value = "")]
     run: String,
     /// How long to retry while the server does not answer or refuses for now
@@ -159,7 +159,7 @@ impl Put {
         put.expires = options.expires;
         put.lease_ms = options.lease;
         put.max_attempts = options.max_attempts;
-        put.token = options.token;
+        put.idempotency_key = options.idempotency_key;
         let answer = PutAnswer::from(context.client()?.put_one(put)?);
         context.output.show(&answer, |out| {
             writeln!(

@@ -286,7 +286,9 @@ fn announce(output: &Output, server: &Server, opened: &OpenedStore, loaded: &Loa
         )?;
         recovered.cuts.iter().try_for_each(|cut| writeln!(out, "{BAD}cut{BAD:#} {cut}"))?;
         let forgotten = &recovered.forgotten;
-        forgotten.iter().try_for_each(|part| writeln!(out, "{BAD}damaged, put tokens are lost{BAD:#} {part}"))
+        forgotten
+            .iter()
+            .try_for_each(|part| writeln!(out, "{BAD}damaged, idempotency keys are lost{BAD:#} {part}"))
     });
 }
 

@@ -1,4 +1,4 @@
-//! A line as the server accepts it: checked for its form, with its queue and its token.
+//! A line as the server accepts it: checked for its form, with its queue and its idempotency key.
 //!
 //! Values are passed on unchanged, so that the server alone checks them, once.
 
@@ -52,11 +52,11 @@ struct Fields<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     max_attempts: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
+    idempotency_key: Option<String>,
 }
 
 impl LoadItem {
-    /// The item of `line`; a line without a queue goes to `queue`, a line without a token gets one.
+    /// The item of `line`; a line without a queue goes to `queue`, a line without an idempotency key gets one.
     pub(crate) fn new(line: &InputLine, queue: Option<&QueueName>) -> Result<LoadItem, Reason> {
         let text = line.text.as_deref().ok_or_else(|| {
             let limit = super::lines::MAX_LINE_LEN;
@@ -81,7 +81,7 @@ impl LoadItem {
             }
         };
         fields.queue = Some(queue.as_str().to_owned());
-        fields.token.get_or_insert_with(|| format!("{}-{}", line.digest, line.number));
+        fields.idempotency_key.get_or_insert_with(|| format!("{}-{}", line.digest, line.number));
         let mut json =
             serde_json::to_vec(&fields).map_err(|error| Reason::new("malformed_json", error.to_string()))?;
         json.push(b'\n');
@@ -103,20 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_gets_its_queue_and_token_and_keeps_its_text() {
+    fn a_line_gets_its_queue_and_idempotency_key_and_keeps_its_text() {
         let text = r#"{"body":"\u00e4 é","delay":"5m","headers":{"a":"b"}}"#;
         let (queue, json) = item(text, Some("q")).unwrap();
         assert_eq!(queue, "q");
-        let head = r#"{"queue":"q","body":"\u00e4 é","delay":"5m","headers":{"a":"b"},"token":""#;
+        let head = r#"{"queue":"q","body":"\u00e4 é","delay":"5m","headers":{"a":"b"},"idempotency_key":""#;
         assert!(json.starts_with(head), "{json}");
         assert!(json.ends_with("-1\"}\n"), "{json}");
     }
 
     #[test]
-    fn its_own_queue_and_token_count() {
-        let (queue, json) = item(r#"{"queue":"own","body":"","token":"t"}"#, Some("q")).unwrap();
+    fn its_own_queue_and_idempotency_key_count() {
+        let (queue, json) = item(r#"{"queue":"own","body":"","idempotency_key":"t"}"#, Some("q")).unwrap();
         assert_eq!(queue, "own");
-        assert!(json.contains(r#""token":"t""#), "{json}");
+        assert!(json.contains(r#""idempotency_key":"t""#), "{json}");
     }
 
     #[test]

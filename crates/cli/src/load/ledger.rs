@@ -53,7 +53,7 @@ pub(crate) enum LineOutcome {
 /// The counts of a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
-    /// Lines that the server has put, in this run or, by their tokens, in an earlier one.
+    /// Lines that the server has put, in this run or, by their idempotency keys, in an earlier one.
     pub(crate) put: u64,
     /// Lines that were refused.
     pub(crate) refused: u64,

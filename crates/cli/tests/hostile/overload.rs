@@ -78,7 +78,7 @@ fn who_would_hold_more_than_there_may_be_holds_up_nobody() {
     }
     let cut_off = unread.end();
     let more_kib = most_resident_kib(server.pid()).saturating_sub(before_kib);
-    println!("{more_kib} KiB more; {cut_off} cut off; the others were told {told} times to try again");
+    println!("{more_kib} KiB more; {cut_off} cut off; the others got {told} answers to try again");
     assert!(more_kib <= ALLOWED_KIB, "{more_kib} KiB more, and {ALLOWED_KIB} KiB are allowed");
     for stream in announced {
         assert!(is_open(&stream), "who has begun a command may finish it");

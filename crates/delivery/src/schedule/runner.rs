@@ -87,7 +87,7 @@ struct Todo {
     stored: Stored,
     plan: Plan,
     /// The idempotency key of the next message's put: a runner that repeats it for the same message puts nothing.
-    token: IdempotencyKey,
+    idempotency_key: IdempotencyKey,
 }
 
 impl Runner {
@@ -231,7 +231,7 @@ impl Runner {
                 InHand {
                     settle: settle(Action::Ack),
                     releases,
-                    todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
+                    todo: Some(Todo { stored, plan, idempotency_key: next_idempotency_key(&delivery) }),
                 }
             }
             Ok(Some(stored)) => {
@@ -241,7 +241,7 @@ impl Runner {
                 InHand {
                     settle: settle(Action::Ack),
                     releases,
-                    todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
+                    todo: Some(Todo { stored, plan, idempotency_key: next_idempotency_key(&delivery) }),
                 }
             }
             Ok(None) => InHand { settle: settle(Action::Ack), releases, todo: None },
@@ -290,7 +290,7 @@ impl Runner {
             let instant = Some(next).filter(|next| *next != Timestamp::MAX);
             match todo.stored.put(instant) {
                 Ok(put) => {
-                    puts.push(Put { token: Some(todo.token.clone()), ..put });
+                    puts.push(Put { idempotency_key: Some(todo.idempotency_key.clone()), ..put });
                     owners.push(owner);
                 }
                 Err(_) => one.put_off(),
@@ -364,7 +364,7 @@ fn count(counter: &AtomicU64, more: u64) {
 }
 
 /// The idempotency key of the put of the message that follows this one.
-fn next_token(delivery: &Delivery) -> IdempotencyKey {
+fn next_idempotency_key(delivery: &Delivery) -> IdempotencyKey {
     IdempotencyKey::new(&format!("after:{}", delivery.message.id)).expect("an id is visible ASCII")
 }
 
@@ -384,7 +384,7 @@ pub(super) fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
         key: Some(Key::new(key).map_err(StoreError::from)?),
         on_conflict,
         headers: Headers::new(headers).map_err(StoreError::from)?,
-        token: Some(IdempotencyKey::new(&at).map_err(StoreError::from)?),
+        idempotency_key: Some(IdempotencyKey::new(&at).map_err(StoreError::from)?),
         ..Put::new(schedule.queue.clone(), schedule.body.clone())
     })
 }

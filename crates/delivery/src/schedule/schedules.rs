@@ -140,8 +140,8 @@ impl Schedules {
             (settings.max_leased.is_some(), Setting::MaxLeased(Setting::MAX_COUNT)),
             // What a runner that died had in hand is the next one's at once.
             (settings.lapse_backoff != LapseBackoff::Never, Setting::LapseBackoff(LapseBackoff::Never)),
-            // A runner repeats the put of a schedule's next message under a token.
-            (settings.token_ms < plain.token_ms, Setting::TokenMs(plain.token_ms)),
+            // A runner repeats the put of a schedule's next message under an idempotency key.
+            (settings.idempotency_ms < plain.idempotency_ms, Setting::IdempotencyMs(plain.idempotency_ms)),
         ];
         let is_own = |setting: &Setting| own.iter().any(|one| one.name() == setting.name());
         let wanted = wanted.into_iter().filter(|(differs, setting)| *differs && !is_own(setting));

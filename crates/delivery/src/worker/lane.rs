@@ -184,7 +184,7 @@ impl LaneTask {
                 let (store, queue) = (Arc::clone(&self.shared.store), self.spec.queue.clone());
                 let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.terms.is_session);
                 let call = Box::pin(async move {
-                    let terms = LeaseTerms { bound: is_session, ..LeaseTerms::of_ms(lease_ms) };
+                    let terms = LeaseTerms { session: is_session, ..LeaseTerms::of_ms(lease_ms) };
                     take_held(&*store, queue, id, terms).await
                 });
                 self.taking = Some(TakeInProgress { asked_ms: now_ms, call, id: Some(id) });
@@ -219,7 +219,7 @@ impl LaneTask {
                     .max(max.min(most).min(self.shared.store.limits().batch.max(1)))
                     .wait_ms(self.spec.lease_ms / WAIT_OF_LEASE)
                     .lease_ms(self.spec.lease_ms);
-                Next::Take(Take { max_bytes, bound: self.shared.terms.is_session, ..take })
+                Next::Take(Take { max_bytes, session: self.shared.terms.is_session, ..take })
             }
         }
     }

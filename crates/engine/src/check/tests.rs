@@ -64,7 +64,7 @@ impl Shard {
     fn read(&self, portion: usize) -> FileReport {
         let mut bytes = 0;
         let report = check_in_portions(&self.disk, dir(), &self.named(), portion, &mut |read| bytes += read);
-        assert!(bytes >= report.bytes - 64 * report.files, "{bytes} of {} bytes told", report.bytes);
+        assert!(bytes >= report.bytes - 64 * report.files, "{bytes} of {} bytes reported", report.bytes);
         report
     }
 
@@ -111,8 +111,10 @@ fn a_message_that_is_not_found_is_named_unless_it_is_settled() {
     let lost = shard.numbers.iter().position(|(number, _)| *number == 500).unwrap();
     let (number, home) = shard.numbers.remove(lost);
     let report = shard.check(700);
-    let text =
-        format!("due-003-0000000004: message {number}, entry {}, is not found by its number: ", home.ordinal);
+    let text = format!(
+        "table-003-0000000004: message {number}, entry {}, is not found by its number: ",
+        home.ordinal
+    );
     assert_eq!(texts(&report), [text + "the runs say table 99, entry 7"]);
     let (_, _, settled) = shard.files.last_mut().unwrap();
     settled.set(home.ordinal);
@@ -143,7 +145,7 @@ fn damage_is_named_and_the_rest_is_checked() {
     damage(FileKind::Table, 4, 50_000);
     let report = shard.read(1_000);
     assert_eq!((report.files, report.flaws.in_all), (5, 1));
-    assert!(texts(&report)[0].contains("due-003-0000000004 is damaged at byte"), "{:?}", texts(&report));
+    assert!(texts(&report)[0].contains("table-003-0000000004 is damaged at byte"), "{:?}", texts(&report));
     damage(FileKind::Table, 4, 50_000);
     damage(FileKind::Numbers, 7, 100);
     let report = shard.read(1_000);
@@ -160,7 +162,7 @@ fn a_set_of_another_file_is_named() {
     let mut shard = Shard::new();
     shard.files[0].2 = DeletionBitmap::none(5);
     let report = shard.check(1_000);
-    assert_eq!(texts(&report), ["due-003-0000000001 has 11 entries, and the manifest speaks of 5"]);
+    assert_eq!(texts(&report), ["table-003-0000000001 has 11 entries, and the manifest speaks of 5"]);
 }
 
 #[test]
@@ -178,7 +180,7 @@ fn files_that_nothing_names_are_found_in_a_listing() {
     shard.disk.put_file(&shard.path(FileKind::Table, 8), Vec::new());
     shard.disk.put_file(Path::new("/d/MANIFEST"), Vec::new());
     let names = shard.disk.list(dir()).unwrap();
-    assert_eq!(unnamed(&names, &shard.named()), ["due-003-0000000008"]);
+    assert_eq!(unnamed(&names, &shard.named()), ["table-003-0000000008"]);
 }
 
 #[test]

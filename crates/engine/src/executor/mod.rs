@@ -273,7 +273,7 @@ pub(crate) mod tests {
 
         fn slice(&mut self, _: usize) -> Option<Self::Output> {
             self.slices.fetch_add(1, Ordering::SeqCst);
-            assert_ne!(self.panics_at, Some(self.left), "it was told to");
+            assert_ne!(self.panics_at, Some(self.left), "the test asked for a panic");
             if self.left == 0 {
                 return Some(Ok(self.slices.load(Ordering::SeqCst)));
             }

@@ -348,7 +348,7 @@ mod tests {
         type Output = ();
 
         fn slice(&mut self, _: usize) -> Option<()> {
-            panic!("it was told to");
+            panic!("the test asked for it");
         }
 
         fn panicked(self) {

@@ -132,7 +132,7 @@ mod tests {
 
     impl Drop for Falls {
         fn drop(&mut self) {
-            panic!("it was told to");
+            panic!("the test asked for it");
         }
     }
 

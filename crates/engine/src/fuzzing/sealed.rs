@@ -79,7 +79,7 @@ fn make_right(piece: &mut [u8], what: u8, salt: Salt) {
     }
 }
 
-/// Seeds for this and for `due`, `run` and `settled`.
+/// Seeds for this and for `table`, `index_run` and `deletion_bitmap`.
 pub(super) fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (seed, len) in [(1, 60), (2, 400), (3, 1_500), (4, 2_500)] {
@@ -93,7 +93,7 @@ pub(super) fn seeds() -> Vec<Seed> {
         let bytes = disk.read_file(file.path()).expect("it was written");
         let block = 20 + u32_at(&bytes, 32 + 12) as usize + u32_at(&bytes, 32 + 16) as usize;
         if block <= usize::from(u16::MAX) && file.block_end(0) == file.len() {
-            seeds.push(("sealed", format!("due-{seed}"), describe(0, &bytes, block, (0, 1))));
+            seeds.push(("sealed", format!("table-{seed}"), describe(0, &bytes, block, (0, 1))));
         }
         let hashes = made(seed, 800);
         let keys = hashes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));

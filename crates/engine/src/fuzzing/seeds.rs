@@ -123,10 +123,10 @@ fn life(mut step: impl FnMut(&mut Driven), store: &mut Driven) {
     full.lease_ms = Some(5_000);
     full.max_attempts = Some(dwell_model::AttemptLimit::Unlimited);
     full.expires = Some(Timestamp::MAX);
-    full.token = dwell_model::IdempotencyKey::new("token").ok();
+    full.idempotency_key = dwell_model::IdempotencyKey::new("token").ok();
     store.run(engine.put(vec![full.clone()]));
     step(store);
-    full.token = dwell_model::IdempotencyKey::new("token-2").ok();
+    full.idempotency_key = dwell_model::IdempotencyKey::new("token-2").ok();
     full.on_conflict = OnConflict::Keep;
     store.run(engine.put(vec![full]));
     step(store);

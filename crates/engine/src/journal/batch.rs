@@ -21,7 +21,7 @@ pub(crate) struct SegmentPreamble {
     settings: BTreeMap<QueueName, OwnSettings>,
     pub(crate) next_number: u64,
     /// The latest expiry of an idempotency key in the segment: until then the segment stays.
-    pub(crate) tokens_until: Timestamp,
+    pub(crate) idempotency_until: Timestamp,
     /// Whether the segment holds a bulk revive. Which messages it revived depends on the owners of their keys at the
     /// time, so the segments before it stay until it is removed itself.
     pub(crate) revived: bool,
@@ -35,8 +35,8 @@ impl SegmentPreamble {
 
     pub(crate) fn see_put(&mut self, record: &PutRecord) {
         self.next_number = self.next_number.max(record.number.get() + 1);
-        if let Some(token) = &record.token {
-            self.tokens_until = self.tokens_until.max(token.until);
+        if let Some(idempotency_key) = &record.idempotency_key {
+            self.idempotency_until = self.idempotency_until.max(idempotency_key.until);
         }
     }
 
@@ -50,7 +50,9 @@ impl SegmentPreamble {
                 }
             }
             Record::Deleted { queue } => drop(self.settings.remove(queue)),
-            Record::Answered { token, .. } => self.tokens_until = self.tokens_until.max(token.until),
+            Record::Answered { idempotency_key, .. } => {
+                self.idempotency_until = self.idempotency_until.max(idempotency_key.until)
+            }
             Record::Revived { .. } => self.revived = true,
             Record::Stands { .. }
             | Record::Gone { .. }
@@ -77,7 +79,7 @@ impl SegmentPreamble {
 
     /// Resets what is tracked per segment.
     pub(crate) fn begin_segment(&mut self) {
-        self.tokens_until = Timestamp::MIN;
+        self.idempotency_until = Timestamp::MIN;
         self.revived = false;
     }
 }

@@ -8,8 +8,8 @@
 //! | 4 | max_pending | messages |
 //! | 5 | pause | 0 running, 1 indefinite, 2 and its end (an instant) |
 //! | 6 | levels | their number, then each in ms |
-//! | 7 | spread | partitions |
-//! | 8 | token_ttl | milliseconds |
+//! | 7 | partitions | how many |
+//! | 8 | idempotency_ttl | milliseconds |
 //! | 9 | dead_ttl | milliseconds |
 //! | 10 | dead_max | messages |
 //! | 11 | on_expiry | 0 dead, 1 drop |
@@ -37,7 +37,7 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &SettingChange, now: Timesta
 
 fn put_value(out: &mut Vec<u8>, setting: &Setting, now: Timestamp) {
     match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => put_varint(out, *ms),
+        Setting::LeaseMs(ms) | Setting::IdempotencyMs(ms) | Setting::DeadTtlMs(ms) => put_varint(out, *ms),
         Setting::MaxAttempts(limit) => put_varint(out, attempts_to_int(*limit)),
         Setting::Backoff(Backoff { base_ms, factor_percent, cap_ms, jitter_percent }) => {
             for value in [*base_ms, u64::from(*factor_percent), *cap_ms, u64::from(*jitter_percent)] {
@@ -64,7 +64,7 @@ fn put_value(out: &mut Vec<u8>, setting: &Setting, now: Timestamp) {
                 put_varint(out, *level);
             }
         }
-        Setting::Spread(partitions) => put_varint(out, u64::from(*partitions)),
+        Setting::Partitions(partitions) => put_varint(out, u64::from(*partitions)),
     }
 }
 
@@ -109,8 +109,10 @@ fn read_value(cursor: &mut ByteCursor<'_>, name: SettingName, now: Timestamp) ->
             }
             Setting::Levels((0..count).map(|_| cursor.varint()).collect::<Read<_>>()?)
         }
-        SettingName::Spread => Setting::Spread(u16::try_from(cursor.varint()?).map_err(out_of_range)?),
-        SettingName::TokenTtl => Setting::TokenMs(cursor.varint()?),
+        SettingName::Partitions => {
+            Setting::Partitions(u16::try_from(cursor.varint()?).map_err(out_of_range)?)
+        }
+        SettingName::IdempotencyTtl => Setting::IdempotencyMs(cursor.varint()?),
         SettingName::DeadTtl => Setting::DeadTtlMs(cursor.varint()?),
         SettingName::DeadMax => Setting::DeadMax(cursor.varint()?),
         SettingName::OnExpiry => Setting::OnExpiry(match cursor.byte()? {

@@ -83,8 +83,8 @@ pub(crate) struct ClosedSegment {
     pub(crate) records: u64,
     /// Their size in bytes.
     pub(crate) bytes: u64,
-    /// See [`SegmentPreamble::tokens_until`].
-    pub(crate) tokens_until: Timestamp,
+    /// See [`SegmentPreamble::idempotency_until`].
+    pub(crate) idempotency_until: Timestamp,
     /// See [`SegmentPreamble::revived`].
     pub(crate) revived: bool,
 }
@@ -361,7 +361,7 @@ impl JournalWriter {
             segment: sealed.segment,
             records: sealed.records,
             bytes: sealed.end - sealed.begun,
-            tokens_until: batch.preamble.tokens_until,
+            idempotency_until: batch.preamble.idempotency_until,
             revived: batch.preamble.revived,
         });
         batch.preamble.begin_segment();
@@ -400,7 +400,8 @@ fn removable(
     active_revived: bool,
     now: Timestamp,
 ) -> usize {
-    let is_empty = |kept: &&ClosedSegment| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
+    let is_empty =
+        |kept: &&ClosedSegment| Arc::strong_count(&kept.segment) == 1 && kept.idempotency_until < now;
     let is_before = |kept: &&ClosedSegment| kept.segment.name.segment < checkpoint.segment;
     let before = kept.iter().take_while(is_before).take_while(is_empty).count();
     if checkpoint.has_files || kept.get(before).as_ref().is_some_and(is_before) {
@@ -501,7 +502,7 @@ mod tests {
                 let file = crate::disk::Disk::create(&disk, &dir.join(name.file_name())).unwrap();
                 let segment = Arc::new(Segment::new(name, dir, file));
                 let revived = revived.contains(&name.segment);
-                ClosedSegment { segment, records: 1, bytes: 1, tokens_until: Timestamp::MIN, revived }
+                ClosedSegment { segment, records: 1, bytes: 1, idempotency_until: Timestamp::MIN, revived }
             })
             .collect();
         let held = kept.iter().map(|kept| &kept.segment);
@@ -530,11 +531,11 @@ mod tests {
         assert_eq!(gone(&[5], &[4], false, (4, false)), 4, "it goes with what it revives");
         assert_eq!(gone(&[5], &[], true, (4, false)), 3);
         let (mut kept, _held) = segments(3, &[], &[]);
-        kept[1].tokens_until = now;
+        kept[1].idempotency_until = now;
         assert_eq!(
             removable(&kept, JournalStart { segment: 4, has_files: true }, false, now),
             1,
-            "a token lives in it"
+            "an idempotency key lives in it"
         );
     }
     fn home(disk: &MemoryDisk) -> JournalSettings {

@@ -137,7 +137,7 @@ pub fn sizes(disk: &dyn Disk, dir: &Path) -> Result<[(&'static str, KindStats); 
 }
 
 fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindStats); 6] {
-    let words = ["manifest", "journal", "due", "numbers", "keys", "other"];
+    let words = ["manifest", "journal", "tables", "numbers", "keys", "other"];
     let mut kinds = words.map(|word| (word, KindStats::default()));
     for name in names {
         let kind = match FileId::parse(name) {

@@ -272,9 +272,9 @@ impl<R: Replay> JournalScan<'_, R> {
             Fact::Put { record, .. } => {
                 self.given = self.given.max(record.number.get());
                 self.preamble.see_put(&record);
-                let Some(token) = record.token.clone() else { return Ok(()) };
+                let Some(idempotency_key) = record.idempotency_key.clone() else { return Ok(()) };
                 let (answer, queue) = (record.answer(), record.queue);
-                self.replay.record(Record::Answered { queue, token, answer })
+                self.replay.record(Record::Answered { queue, idempotency_key, answer })
             }
             Fact::Record(record) => {
                 self.preamble.see(&record);

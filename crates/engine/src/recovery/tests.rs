@@ -116,7 +116,7 @@ fn a_segment_counts_for_what_it_holds_behind_the_settings_that_it_begins_with() 
 struct RecordCounts {
     of_ours: usize,
     of_older: usize,
-    tokens: usize,
+    idempotency_keys: usize,
 }
 
 impl Replay for RecordCounts {
@@ -126,7 +126,7 @@ impl Replay for RecordCounts {
 
     fn record(&mut self, record: Record) -> Result<(), ReplayRefusal> {
         self.of_ours += usize::from(matches!(record, Record::Stands { .. } | Record::Gone { .. }));
-        self.tokens += usize::from(matches!(record, Record::Answered { .. }));
+        self.idempotency_keys += usize::from(matches!(record, Record::Answered { .. }));
         Ok(())
     }
 
@@ -220,18 +220,18 @@ fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
     let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
     for at in 0..420 {
         let put = Put::new("q".parse().unwrap(), vec![7; 200]).after_ms(86_400_000);
-        let put = if at < 20 { put.token(format!("t{at}").parse().unwrap()) } else { put };
+        let put = if at < 20 { put.idempotency_key(format!("t{at}").parse().unwrap()) } else { put };
         run(&mut driver, engine.put(vec![put])).pop().unwrap().unwrap();
     }
     let manifest = Manifest::read(&disk, dir).unwrap();
     assert!(manifest.checkpoint.start > 2);
-    let tokens_of = |disk: &MemoryDisk| {
+    let idempotency_keys_of = |disk: &MemoryDisk| {
         let mut counts = RecordCounts::default();
         let report = recover(disk, dir, &manifest, &mut counts).unwrap().report;
-        (counts.tokens, report.forgotten, report.batches, report.cuts)
+        (counts.idempotency_keys, report.forgotten, report.batches, report.cuts)
     };
-    let (tokens, none, batches, cuts) = tokens_of(&disk);
-    assert_eq!((tokens, none, cuts), (20, Vec::new(), Vec::new()));
+    let (idempotency_keys, none, batches, cuts) = idempotency_keys_of(&disk);
+    assert_eq!((idempotency_keys, none, cuts), (20, Vec::new(), Vec::new()));
     let file = dir.join(SegmentName { directory: manifest.directory, shard: 0, segment: 1 }.file_name());
     let bytes = disk.read_file(&file).unwrap();
     let (all, mut offset) = (batches_of(&bytes), SegmentHeader::LEN as u64);
@@ -247,7 +247,7 @@ fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
             copy.put_file(&file, damaged);
             let told = Cut { file: file.clone(), offset, bytes: *len, reason };
             let expected = (20 - *records as usize, vec![told], batches - 1, Vec::new());
-            assert_eq!(tokens_of(&copy), expected, "byte {at} of the batch at {offset}");
+            assert_eq!(idempotency_keys_of(&copy), expected, "byte {at} of the batch at {offset}");
         }
         offset += len;
     }
@@ -255,11 +255,11 @@ fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
     let copy = disk.copied();
     let second = SegmentHeader::LEN as u64 + all[0].1;
     copy.unreadable_at(&file, second, 1);
-    let (tokens, forgotten, ..) = tokens_of(&copy);
+    let (idempotency_keys, forgotten, ..) = idempotency_keys_of(&copy);
     assert_eq!((forgotten.len(), &forgotten[0].file), (1, &file));
     assert!(
-        forgotten[0].offset <= second && (20 - all.len()..20).contains(&tokens),
-        "{tokens} {forgotten:?}"
+        forgotten[0].offset <= second && (20 - all.len()..20).contains(&idempotency_keys),
+        "{idempotency_keys} {forgotten:?}"
     );
 }
 
@@ -274,7 +274,7 @@ fn damage_before_the_checkpoint_refuses_nothing_though_a_sector_behind_it_cannot
     for at in 0..240 {
         let put = |body: Vec<u8>| Put::new("q".parse().unwrap(), body).after_ms(86_400_000);
         let put = match at {
-            0..12 => put(vec![7; 300_000]).token(format!("t{at}").parse().unwrap()),
+            0..12 => put(vec![7; 300_000]).idempotency_key(format!("t{at}").parse().unwrap()),
             _ => put(vec![7; 30_000]),
         };
         run(&mut driver, engine.put(vec![put])).pop().unwrap().unwrap();
@@ -290,7 +290,7 @@ fn damage_before_the_checkpoint_refuses_nothing_though_a_sector_behind_it_cannot
     let mut counts = RecordCounts::default();
     let forgotten = recover(&disk, dir, &manifest, &mut counts).unwrap().report.forgotten;
     let forgotten: Vec<_> = forgotten.into_iter().map(|cut| (cut.file, cut.offset)).collect();
-    assert_eq!((counts.tokens, forgotten), (1, vec![(file, second)]));
+    assert_eq!((counts.idempotency_keys, forgotten), (1, vec![(file, second)]));
 }
 
 /// Whatever ends a journal and is not a batch is a torn tail, in its newest segment or in one that was being

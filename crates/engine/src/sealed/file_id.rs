@@ -18,7 +18,7 @@ impl FileKind {
 
     const fn word(self) -> &'static str {
         match self {
-            FileKind::Table => "due",
+            FileKind::Table => "table",
             FileKind::Numbers => "numbers",
             FileKind::Keys => "keys",
         }
@@ -27,7 +27,7 @@ impl FileKind {
     /// The first bytes of its files.
     pub(super) const fn magic(self) -> [u8; 8] {
         match self {
-            FileKind::Table => *b"DWELLDUE",
+            FileKind::Table => *b"DWELLTAB",
             FileKind::Numbers => *b"DWELLNUM",
             FileKind::Keys => *b"DWELLKEY",
         }
@@ -46,7 +46,7 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// `due-SSS-NNNNNNNNNN`: kind, shard and number in decimal, padded so that names sort as numbers do.
+    /// `table-SSS-NNNNNNNNNN`: kind, shard and number in decimal, padded so that names sort as numbers do.
     pub(crate) fn file_name(&self) -> String {
         format!("{}-{:03}-{:010}", self.kind.word(), self.shard, self.number)
     }
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn file_names_are_read_back_and_foreign_ones_are_not() {
         for (kind, text) in [
-            (FileKind::Table, "due-003-0000000012"),
+            (FileKind::Table, "table-003-0000000012"),
             (FileKind::Numbers, "numbers-003-0000000012"),
             (FileKind::Keys, "keys-003-0000000012"),
         ] {
@@ -88,9 +88,14 @@ mod tests {
             assert_eq!(name.file_name(), text);
             assert_eq!(FileId::parse(text), Some((kind, 3, 12)));
         }
-        for foreign in
-            ["due-3-12", "due-003-12", "due-003-+000000012", "due-003-0000000012-", "due", "MANIFEST"]
-        {
+        for foreign in [
+            "table-3-12",
+            "table-003-12",
+            "table-003-+000000012",
+            "table-003-0000000012-",
+            "table",
+            "MANIFEST",
+        ] {
             assert_eq!(FileId::parse(foreign), None, "{foreign}");
         }
     }

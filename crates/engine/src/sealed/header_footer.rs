@@ -34,7 +34,7 @@ pub(super) enum BadFrame {
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 0–7 | magic: `DWELLDUE`, `DWELLNUM`, `DWELLKEY` |
+/// | 0–7 | magic: `DWELLTAB`, `DWELLNUM`, `DWELLKEY` |
 /// | 8–9 | format version |
 /// | 10–11 | shard |
 /// | 12–15 | number of the file |

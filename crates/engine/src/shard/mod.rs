@@ -75,7 +75,7 @@ pub(crate) struct ShardCounters {
     pub(crate) cold: AtomicU64,
     pub(crate) resident_bytes: AtomicU64,
     pub(crate) file_bytes: AtomicU64,
-    pub(crate) tokens: AtomicU64,
+    pub(crate) idempotency_keys: AtomicU64,
     pub(crate) table_bytes: AtomicU64,
     pub(crate) body_writes: AtomicU64,
     pub(crate) runs: AtomicU64,
@@ -442,7 +442,7 @@ impl Shard {
         tell(&self.counters.runs_rebuilt, self.flush.rebuilt());
         tell(&self.counters.resident_bytes, core.weight() as u64);
         tell(&self.counters.file_bytes, self.flush.budget.told().files);
-        tell(&self.counters.tokens, core.others_len().0 as u64);
+        tell(&self.counters.idempotency_keys, core.others_len().0 as u64);
     }
 
     fn take_in(&mut self, command_queue: &mut VecDeque<Command>, now: Now) {

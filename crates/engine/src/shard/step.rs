@@ -441,8 +441,9 @@ fn put(
 fn bytes_of(put: &Put) -> usize {
     let texts = put.queue.as_str().len() + put.key.as_ref().map_or(0, |key| key.as_str().len());
     let headers: usize = put.headers.iter().map(|(name, value)| name.len() + value.len() + 20).sum();
-    let token = put.token.as_ref().map_or(0, |token| token.as_str().len());
-    put.body.len() + 2 * texts + headers + token + Limits::MAX_ERROR_TEXT_LEN + 1024
+    let idempotency_key =
+        put.idempotency_key.as_ref().map_or(0, |idempotency_key| idempotency_key.as_str().len());
+    put.body.len() + 2 * texts + headers + idempotency_key + Limits::MAX_ERROR_TEXT_LEN + 1024
 }
 
 /// The answer to a bulk revive or discard, or its next slice.

@@ -422,7 +422,7 @@ fn damage_is_told_with_file_offset_and_reason() {
     let file = Table::open(&disk, dir(), NAME).unwrap();
     let error = std::io::Error::from(file.get(1_500).unwrap_err());
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
-    let text = format!("/d/due-003-0000000012 is damaged at byte {}: the body", found.body.at);
+    let text = format!("/d/table-003-0000000012 is damaged at byte {}: the body", found.body.at);
     assert!(error.to_string().starts_with(&text), "{error}");
     assert_eq!(crate::OpenError::from(file.verify(&mut |_| ()).unwrap_err()).code(), "damaged");
     assert!(file.get(1_499).is_ok(), "its neighbours are whole");

@@ -285,5 +285,5 @@ fn under_load_a_backup_holds_all_that_was_answered_before() {
         restored.close().unwrap();
     }
     let copied: Vec<String> = RealDisk.list(&data).unwrap();
-    assert!(copied.iter().any(|name| name.starts_with("due-")), "{copied:?}");
+    assert!(copied.iter().any(|name| name.starts_with("table-")), "{copied:?}");
 }

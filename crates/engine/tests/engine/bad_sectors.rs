@@ -97,7 +97,7 @@ fn a_sector_of_a_table_that_cannot_be_read_costs_what_lies_in_it_alone() {
         store.put(Put::new(queue("q"), body(i)).after_ms(86_400_000)).unwrap();
     }
     let (disk, clock) = store.close();
-    let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-"));
+    let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("table-"));
     let files = names.map(|name| dir().join(&name)).map(|path| (disk.read_file(&path).unwrap(), path));
     let (bytes, due) = files.max_by_key(|(bytes, _)| bytes.len()).unwrap();
     let found = bytes.windows(5).enumerate().filter(|(_, window)| *window == b"body ");
@@ -126,7 +126,7 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
     let mut store = Driven::open(disk, clock, opened).unwrap();
     for i in 0..6_000 {
         let put = Put::new(queue("q"), format!("body {i}")).after_ms(86_400_000);
-        store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
+        store.put(put.idempotency_key(format!("t{i}").parse().unwrap())).unwrap();
     }
     store.rest();
     let (disk, clock) = store.close();
@@ -134,8 +134,8 @@ fn a_bad_block_of_a_run_hides_no_message_of_another_block_that_the_journal_has()
         let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with(kind));
         names.map(|name| dir().join(name)).collect::<Vec<_>>()
     };
-    for due in named("due-") {
-        disk.put_file(&due, Vec::new());
+    for table in named("table-") {
+        disk.put_file(&table, Vec::new());
     }
     let sizes = named("numbers-").into_iter().map(|run| (disk.read_file(&run).unwrap().len(), run));
     let (size, longest) = sizes.max().unwrap();

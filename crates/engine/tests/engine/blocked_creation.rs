@@ -66,7 +66,7 @@ impl Disk for DoorDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-")) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("table-")) {
             self.pass(path)?;
         }
         self.disk.create(path)

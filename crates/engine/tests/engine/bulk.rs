@@ -191,7 +191,7 @@ fn where_nothing_can_be_flushed_it_ends_until_it_can() {
 }
 
 fn tables(store: &Driven) -> BTreeSet<String> {
-    store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
+    store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("table-")).collect()
 }
 
 /// Crash story: 1. A revive of all is in progress. 2. Other messages expire in their files. 3. Most of these files is

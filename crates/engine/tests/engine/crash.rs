@@ -163,7 +163,7 @@ fn crash_at(
         return Ok(());
     }
     check_shown(reference, safe..=begun, &found, clock.now())?;
-    check_tokens(&work, safe, &mut store)?;
+    check_idempotency_keys(&work, safe, &mut store)?;
     check_service(&work, &found, &mut store)
 }
 
@@ -271,17 +271,17 @@ fn normal(message: &Message, now: Now) -> Message {
     message
 }
 
-/// A put that was answered gives the same answer under its token.
-fn check_tokens(work: &Workload, safe: usize, store: &mut Driven) -> Result<(), String> {
-    for (step, put, answer) in &work.tokens {
+/// A put that was answered gives the same answer under its idempotency key.
+fn check_idempotency_keys(work: &Workload, safe: usize, store: &mut Driven) -> Result<(), String> {
+    for (step, put, answer) in &work.idempotency_keys {
         if *step <= safe && store.put(put.clone()) != Ok(*answer) {
-            return Err(format!("the token of step {step} gives another answer than {answer:?}"));
+            return Err(format!("the idempotency key of step {step} gives another answer than {answer:?}"));
         }
     }
     Ok(())
 }
 
-/// Nothing is early, no message has two receipts, no lease token and no number is reused.
+/// Nothing is early, no message has two receipts, no lease idempotency key and no number is reused.
 fn check_service(work: &Workload, found: &StoreContent, store: &mut Driven) -> Result<(), String> {
     let mut valid: BTreeMap<_, u32> = BTreeMap::new();
     for receipt in &work.receipts {
@@ -298,7 +298,7 @@ fn check_service(work: &Workload, found: &StoreContent, store: &mut Driven) -> R
             if taken.message.standing.due > taken.taken_at {
                 return Err(format!("message {} was early", taken.message.number));
             }
-            if work.receipts.iter().any(|receipt| receipt.token == taken.receipt.token) {
+            if work.receipts.iter().any(|receipt| receipt.idempotency_key == taken.receipt.idempotency_key) {
                 return Err(format!("the receipt of message {} was issued before", taken.message.number));
             }
         }

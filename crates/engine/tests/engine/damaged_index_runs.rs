@@ -97,7 +97,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
         store.disk.rot_at(&path, 60);
         // One in each table: the hidden pairs may be of any file.
-        for name in store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")) {
+        for name in store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("table-")) {
             store.disk.rot_at(&dir().join(name), 100);
         }
         (0..400).for_each(|number| drop(by_key(&mut store, number)));
@@ -115,7 +115,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
         let background_failures = store.engine.background_failures();
         let work = if kind == "keys-" { BackgroundWork::MergeKeys } else { BackgroundWork::MergeNumbers };
         let told = background_failures.iter().find(|trouble| trouble.work == work).unwrap();
-        for part in [&*file, "byte 32", "due-000-", "cannot be rebuilt", "dwell engine repair"] {
+        for part in [&*file, "byte 32", "table-000-", "cannot be rebuilt", "dwell engine repair"] {
             assert!(told.reason.contains(part), "{kind}: {part} is not in {told:?}");
         }
         assert!((2..12).contains(&told.times), "it rests longer and longer: {told:?}");
@@ -124,7 +124,7 @@ fn a_run_that_cannot_be_made_anew_stays_and_hides_no_key_while_all_else_goes_on(
             let refused = store.put(put(number)).unwrap_err();
             assert!(["key_taken", "unavailable"].contains(&refused.code()), "{kind}: {number}: {refused}");
         }
-        store.disk.heal_rot(|name| name.starts_with("due-"));
+        store.disk.heal_rot(|name| name.starts_with("table-"));
         for _ in 0..700 {
             store.advance(1_000);
             let engine = store.engine.clone();

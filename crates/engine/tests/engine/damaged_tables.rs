@@ -25,7 +25,7 @@ fn cancel(store: &mut Driven, ids: &[MessageId]) {
 }
 
 fn files(disk: &MemoryDisk) -> BTreeSet<String> {
-    disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
+    disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("table-")).collect()
 }
 
 /// Crash story: 1. The files with the least in use cannot be read. 2. Each flush chooses them to be given up, moves

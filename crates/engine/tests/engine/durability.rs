@@ -113,12 +113,12 @@ fn a_number_that_was_answered_is_not_given_again_though_nothing_is_left_of_the_l
     }
 }
 
-/// A store whose segments from 1 on stay for tokens, although all messages are in tables.
+/// A store whose segments from 1 on stay for idempotency keys, although all messages are in tables.
 fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let mut store = Driven::open(disk.clone(), clock, small(&disk)).unwrap();
     let far = |i: u64| Put::new(queue("far"), "body").after_ms(86_400_000 + i);
-    store.put(far(0).token("first".parse().unwrap())).unwrap();
+    store.put(far(0).idempotency_key("first".parse().unwrap())).unwrap();
     let mut i = 1;
     while store.disk.read_file(&segment(4)).is_none() || store.engine.counters().flushes < 5 {
         store.put(far(i)).unwrap();
@@ -129,8 +129,9 @@ fn with_old_segments(small: impl Fn(&MemoryDisk) -> Options) -> Driven {
     store
 }
 
-/// Crash story: 1. The header of an old segment rots, which is needed only for put tokens, and the store opens without
-/// it. 2. A backup of the open store lacks that segment. 3. The backup is opened, and refused: a segment is missing.
+/// Crash story: 1. The header of an old segment rots, which is needed only for idempotency keys, and the store opens
+/// without it. 2. A backup of the open store lacks that segment. 3. The backup is opened, and refused: a segment is
+/// missing.
 #[test]
 fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
     let clock = ManualClock::new(start());
@@ -154,7 +155,7 @@ fn a_backup_of_a_store_that_does_without_an_old_segment_can_be_opened() {
     let mut restored = Driven::open(moved.clone(), clock.clone(), small(&moved)).unwrap();
     assert_eq!(restored.numbers(), numbers);
     let forgotten = &restored.engine.report().forgotten;
-    assert!(forgotten.iter().any(|cut| cut.file == segment(2)), "it is told: {forgotten:?}");
+    assert!(forgotten.iter().any(|cut| cut.file == segment(2)), "it is reported: {forgotten:?}");
 }
 
 /// Crash story: 1. A checkpoint is written while a backup, or a server's clients, have as many files open as are
@@ -242,7 +243,7 @@ fn files_that_nothing_needs_make_room_for_an_opening() {
     let mut store = Driven::new();
     let answer = store.put(Put::new(queue("q"), "body")).unwrap();
     let (disk, clock) = store.close();
-    disk.put_file(&dir().join("due-000-0000009999"), vec![1; 100_000]);
+    disk.put_file(&dir().join("table-000-0000009999"), vec![1; 100_000]);
     disk.set_capacity(Some(disk.used()));
     let mut store = Driven::on(disk, clock);
     assert_eq!(store.numbers(), [answer.number]);

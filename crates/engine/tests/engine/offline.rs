@@ -85,7 +85,9 @@ fn directory() -> (MemoryDisk, ManualClock, History) {
     store.run(engine.purge(queue("purged"))).unwrap();
     for i in 60..70_u64 {
         let body = format!("<{i}:{:016x}>", chance.next());
-        store.put(Put::new(q.clone(), body).after_ms(5_000).token(format!("t{i}").parse().unwrap())).unwrap();
+        store
+            .put(Put::new(q.clone(), body).after_ms(5_000).idempotency_key(format!("t{i}").parse().unwrap()))
+            .unwrap();
     }
     remember(&mut store);
     assert!(store.engine.counters().tables >= 3, "{:?}", store.engine.counters());
@@ -183,7 +185,7 @@ fn a_directory_in_use_and_what_is_none_are_refused() {
 }
 
 #[test]
-fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
+fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_idempotency_keys() {
     let (disk, clock, _) = directory();
     let before = files(&disk);
     let (report, new) = mend(&disk, &clock, 5).unwrap();
@@ -204,12 +206,12 @@ fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
     }
     let mut store = Driven::on(moved, clock);
     let highest = found.iter().map(|message| message.number).max().unwrap();
-    let other = Put::new(queue("orders"), "other").token("t65".parse().unwrap());
+    let other = Put::new(queue("orders"), "other").idempotency_key("t65".parse().unwrap());
     let Err(Error::IdempotencyMismatch { id }) = store.put(other) else {
         panic!("it stands for another body")
     };
     let first = found.iter().find(|message| message.body.starts_with(b"<65:")).unwrap();
-    let again = Put::new(queue("orders"), first.body.clone()).token("t65".parse().unwrap());
+    let again = Put::new(queue("orders"), first.body.clone()).idempotency_key("t65".parse().unwrap());
     let again = store.put(again).unwrap();
     assert!(again.id == id && again.number <= highest);
     let engine = store.engine.clone();
@@ -284,7 +286,7 @@ fn expect_saved(
     report
 }
 
-/// Every message here was put with a token, and so the journal is there from its beginning.
+/// Every message here was put with an idempotency key, and so the journal is there from its beginning.
 #[test]
 fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -297,7 +299,7 @@ fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
         if i % 5 == 0 {
             put = put.key(format!("key {}", i % 15).parse().unwrap()).on_conflict(OnConflict::Replace);
         }
-        store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
+        store.put(put.idempotency_key(format!("t{i}").parse().unwrap())).unwrap();
         if i % 40 == 39 {
             store.advance(10_000);
             let taken = store.take(Take::from(q.clone()).max(9)).unwrap();
@@ -328,11 +330,11 @@ fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
         disk.remove(&dir().join(name)).unwrap();
     }
     let live = messages(&disk, dir(), &clock);
-    let due: Vec<String> = files(&disk).into_keys().filter(|name| name.starts_with("due-")).collect();
+    let tables: Vec<String> = files(&disk).into_keys().filter(|name| name.starts_with("table-")).collect();
     let named = |report: &RepairReport| report.lost.iter().filter_map(|lost| lost.messages).sum::<u64>();
     let mut found = 0;
     for cut in [0, 100] {
-        for name in &due {
+        for name in &tables {
             let damaged = disk.copied();
             let mut bytes = damaged.read_file(&dir().join(name)).unwrap();
             bytes.truncate(cut);

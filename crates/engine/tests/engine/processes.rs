@@ -58,7 +58,7 @@ fn a_second_process_is_kept_out_until_the_first_is_killed() {
 fn handle() {
     let Some(dir) = std::env::var_os("DWELL_TEST_DIR") else { return };
     let engine = Engine::open(Path::new(&dir), small()).unwrap();
-    match engine.blocking().take(Take::from(queue("q")).bound()).unwrap().pop() {
+    match engine.blocking().take(Take::from(queue("q")).session()).unwrap().pop() {
         Some(taken) if taken.message.body == "poison" => std::process::abort(),
         Some(_) | None => {}
     }

@@ -221,7 +221,7 @@ fn a_segment_of_another_directory_or_another_number_never_replays() {
 }
 
 #[test]
-fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refuses_nothing() {
+fn damage_where_nothing_but_idempotency_keys_is_needed_forgets_those_that_it_hits_and_refuses_nothing() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = |disk: &MemoryDisk| Options {
         memory_limit: 16 * 1024,
@@ -229,13 +229,13 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
         ..options(disk, &ManualClock::new(start()))
     };
     let mut store = Driven::open(disk.clone(), clock.clone(), options(&disk)).unwrap();
-    let token = |i: usize| {
+    let idempotency_key = |i: usize| {
         Put::new(queue("far"), format!("body {i}"))
             .after_ms(86_400_000)
-            .token(format!("t{i}").parse().unwrap())
+            .idempotency_key(format!("t{i}").parse().unwrap())
     };
     let count = 120;
-    let answers: Vec<Number> = (0..count).map(|i| store.put(token(i)).unwrap().number).collect();
+    let answers: Vec<Number> = (0..count).map(|i| store.put(idempotency_key(i)).unwrap().number).collect();
     for _ in 0..200 {
         store.put(Put::new(queue("far"), "more").after_ms(86_400_000)).unwrap();
     }
@@ -265,23 +265,23 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
         assert!(forgotten[0].file == segment(1) && forgotten[0].offset <= at, "byte {at}: {forgotten:?}");
         assert_eq!(store.numbers(), numbers, "byte {at}");
         let again: Vec<bool> =
-            (0..count).map(|i| store.put(token(i)).unwrap().number == answers[i]).collect();
+            (0..count).map(|i| store.put(idempotency_key(i)).unwrap().number == answers[i]).collect();
         answered.push(again.iter().filter(|known| **known).count());
     }
     // One batch of one put, or the rest of the segment, or all of it if its header is damaged.
     assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
 }
 
-/// Segments kept only for idempotency tokens: each that is missing, or has a damaged header, is reported.
+/// Segments kept only for idempotency idempotency keys: each that is missing, or has a damaged header, is reported.
 #[test]
-fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_once() {
+fn each_segment_that_is_missing_where_nothing_but_idempotency_keys_is_needed_is_told_of_once() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let (memory_limit, segment_bytes) = (16 * 1024, 8 * 1024);
     let small = |disk: &MemoryDisk| Options { memory_limit, segment_bytes, ..options(disk, &clock) };
     let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
     for i in 0..600 {
         let far = Put::new(queue("far"), "body").after_ms(86_400_000);
-        store.put(far.token(format!("t{i}").parse().unwrap())).unwrap();
+        store.put(far.idempotency_key(format!("t{i}").parse().unwrap())).unwrap();
     }
     assert!(store.engine.counters().flushes > 5);
     let numbers = store.numbers();
@@ -300,7 +300,7 @@ fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_on
     assert_eq!(store.numbers(), numbers);
 }
 
-/// What ends a setting in a segment that is needed only for tokens.
+/// What ends a setting in a segment that is needed only for idempotency keys.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Reset,
@@ -309,11 +309,11 @@ enum End {
     ResetInTheNextSegment,
 }
 
-/// Crash story: 1. A queue is paused and resumed in a segment that stays for a token alone. 2. A bit rots where the
-/// pause was reset. 3. The store is opened: no queue is paused. But the new segment begins with the settings of all
-/// segments, the damaged one included. 4. It is opened once more, and the queue is paused for good.
+/// Crash story: 1. A queue is paused and resumed in a segment that stays for an idempotency key alone. 2. A bit rots
+/// where the pause was reset. 3. The store is opened: no queue is paused. But the new segment begins with the settings
+/// of all segments, the damaged one included. 4. It is opened once more, and the queue is paused for good.
 #[test]
-fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
+fn damage_where_nothing_but_idempotency_keys_is_needed_brings_back_no_setting() {
     for end in [End::Reset, End::Deleted, End::ResetInTheNextSegment] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
         let (memory_limit, segment_bytes) = (16 * 1024, 8 * 1024);
@@ -321,14 +321,14 @@ fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
         let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
         let engine = store.engine.clone();
         let far = || Put::new(queue("far"), "body").after_ms(86_400_000);
-        store.put(far().token("t".parse().unwrap())).unwrap();
+        store.put(far().idempotency_key("t".parse().unwrap())).unwrap();
         let pause = SettingChange::Set(Setting::Pause(Pause::Indefinite));
         store.run(engine.configure(queue("q"), vec![pause])).unwrap();
         if let End::ResetInTheNextSegment = end {
             while store.disk.read_file(&segment(2)).is_none() {
                 store.put(far()).unwrap();
             }
-            store.put(far().token("t2".parse().unwrap())).unwrap();
+            store.put(far().idempotency_key("t2".parse().unwrap())).unwrap();
         }
         let at = end_of_batches(&store.disk.read_file(&segment(1)).unwrap(), 72);
         match end {

@@ -66,21 +66,21 @@ fn a_deleted_queue_keeps_the_spread_of_its_leased_messages_in_later_segments() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let q = queue("deleted");
-    let change = SettingChange::Set(Setting::Spread(2));
+    let change = SettingChange::Set(Setting::Partitions(2));
     store.run(engine.configure(q.clone(), vec![change])).unwrap();
     store.put(Put::new(q.clone(), "held")).unwrap();
     let taken = store.take(Take::from(q.clone()).lease_ms(10_000_000)).unwrap().remove(0);
     store.run(engine.delete_queue(q)).unwrap();
-    let spread = |store: &mut Driven| {
+    let partitions = |store: &mut Driven| {
         let engine = store.engine.clone();
-        store.run(engine.stats(queue("deleted"))).unwrap().settings.spread
+        store.run(engine.stats(queue("deleted"))).unwrap().settings.partitions
     };
-    assert_eq!(spread(&mut store), 2);
+    assert_eq!(partitions(&mut store), 2);
     drop(engine);
     // Each opening begins a segment.
     for _ in 0..3 {
         store = store.reopen();
-        assert_eq!(spread(&mut store), 2);
+        assert_eq!(partitions(&mut store), 2);
     }
     store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
 }
@@ -89,7 +89,7 @@ fn a_deleted_queue_keeps_the_spread_of_its_leased_messages_in_later_segments() {
 fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
     let mut store = Driven::new();
     store.put(Put::new(queue("q"), "body")).unwrap();
-    let taken = store.take(Take::from(queue("q")).bound()).unwrap().remove(0);
+    let taken = store.take(Take::from(queue("q")).session()).unwrap().remove(0);
     let mut store = store.reopen();
     let stale = Settle { receipt: taken.receipt, action: Action::Ack };
     assert_eq!(store.settle(stale), Err(Error::LeaseLost));
@@ -97,7 +97,7 @@ fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
     assert_eq!((message.standing.state.kind(), message.standing.attempts), (StateKind::Ready, 0));
     assert_eq!((message.standing.counts.takes, message.standing.counts.releases), (1, 1));
 
-    store.take(Take::from(queue("q")).bound()).unwrap();
+    store.take(Take::from(queue("q")).session()).unwrap();
     let (disk, clock) = store.kill();
     disk.power_on(Crash::Keep);
     let mut store = Driven::on(disk, clock);
@@ -106,13 +106,13 @@ fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
 }
 
 #[test]
-fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
+fn space_comes_back_when_messages_are_gone_and_settings_and_idempotency_keys_stay() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let change = SettingChange::Set(Setting::LeaseMs(1_234));
     store.run(engine.configure(queue("kept"), vec![change])).unwrap();
-    let token = || Put::new(queue("q"), "once").token("t".parse().unwrap());
-    let first = store.put(token()).unwrap();
+    let idempotency_key = || Put::new(queue("q"), "once").idempotency_key("t".parse().unwrap());
+    let first = store.put(idempotency_key()).unwrap();
     let mut last = first.number;
     let mut most = 0;
     for _ in 0..200 {
@@ -122,8 +122,8 @@ fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
         ack(&mut store, Take::from(queue("q")).max(100));
         most = most.max(segments(&store.disk));
     }
-    assert!(most > 40, "the token keeps what came after it for ten minutes");
-    assert_eq!(store.put(token()).unwrap(), first);
+    assert!(most > 40, "the idempotency key keeps what came after it for ten minutes");
+    assert_eq!(store.put(idempotency_key()).unwrap(), first);
     store.advance(600_001);
     for _ in 0..40 {
         store.put(Put::new(queue("q"), vec![7; 1_000])).unwrap();

@@ -219,7 +219,7 @@ fn a_flush_that_panics_leaves_no_file_and_does_not_end_the_store() {
         engine.background_failures().is_empty()
     });
     engine.close().unwrap();
-    let named = ["due-", "numbers-", "keys-"];
+    let named = ["table-", "numbers-", "keys-"];
     let sealed =
         disk.list(dir()).unwrap().into_iter().filter(|name| named.iter().any(|kind| name.starts_with(kind)));
     let empty: Vec<String> =

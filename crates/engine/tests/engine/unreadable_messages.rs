@@ -216,7 +216,7 @@ fn a_queue_that_cannot_be_read_holds_up_no_other() {
         store.put(Put::new(queue("bad"), format!("body {i}")).after_ms(1_000)).unwrap();
     }
     let files: Vec<String> = store.disk.list(dir()).unwrap();
-    for name in files.into_iter().filter(|name| name.starts_with("due-")) {
+    for name in files.into_iter().filter(|name| name.starts_with("table-")) {
         let path = dir().join(name);
         let len = store.disk.read_file(&path).unwrap().len() as u64;
         (0..len).for_each(|at| store.disk.rot_at(&path, at));
@@ -254,7 +254,7 @@ fn a_sector_that_cannot_be_read_is_taken_along_and_keeps_no_other_message_in_mem
     let counters = engine.counters();
     assert!(counters.flushes > 10 && counters.resident < 100, "{counters:?}");
     assert!(counters.segments < 10, "the journal is let go: {}", counters.segments);
-    assert_eq!(counters.damaged, 1, "it is told");
+    assert_eq!(counters.damaged, 1, "it is counted");
     let found = store.run(engine.get(queue("far"), vec![Target::Id(bad.id)], false)).pop().unwrap();
     assert_eq!(found.unwrap_err().code(), "unavailable");
     store.advance(86_400_000);

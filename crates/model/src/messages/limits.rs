@@ -21,18 +21,18 @@ pub struct Limits {
     pub waiting_per_queue: usize,
     /// The maximum number of queues. At the limit a put to a new name is refused with a retryable error.
     pub queues: usize,
-    /// The maximum number of put tokens that are remembered.
+    /// The maximum number of idempotency keys that are remembered.
     ///
     /// At the limit a put with a new one is refused with a retryable error.
     ///
     /// An embedded store takes about 72 bytes of memory for each; shared stores have no such limit. 16 million by
-    /// default, or 26,000 puts a second at a `token_ms` of ten minutes.
-    pub put_tokens: usize,
-    /// The maximum number of put tokens that are remembered per queue, so that one producer leaves room for the other
-    /// queues.
+    /// default, or 26,000 puts a second at an `idempotency_ms` of ten minutes.
+    pub idempotency_keys: usize,
+    /// The maximum number of idempotency keys that are remembered per queue, so that one producer leaves room for the
+    /// other queues.
     ///
     /// Shared stores have this limit too.
-    pub put_tokens_per_queue: usize,
+    pub idempotency_keys_per_queue: usize,
     /// The settings of a queue without settings of its own.
     pub defaults: Settings,
 }
@@ -78,8 +78,8 @@ impl Default for Limits {
             leased_per_queue: 100_000,
             waiting_per_queue: 100_000,
             queues: 1_000_000,
-            put_tokens: 16_000_000,
-            put_tokens_per_queue: 8_000_000,
+            idempotency_keys: 16_000_000,
+            idempotency_keys_per_queue: 8_000_000,
             defaults: Settings::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! Names: of a queue, a key, the token of a put, and the holder of a lease.
+//! Names: of a queue, a key, the idempotency key of a put, and the holder of a lease.
 
 use std::fmt;
 use std::str::FromStr;
@@ -76,7 +76,7 @@ impl Key {
     }
 }
 
-/// The caller's token for a put, which makes a retried put harmless: 1–256 characters of visible ASCII.
+/// The caller's idempotency key for a put, which makes a retried put harmless: 1–256 characters of visible ASCII.
 ///
 /// Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,17 +86,20 @@ impl IdempotencyKey {
     /// The maximum length in bytes.
     pub const MAX_LEN: usize = 256;
 
-    /// Checks `token`.
+    /// Checks `idempotency_key`.
     ///
     /// # Errors
-    /// [`Invalid::InvalidToken`] if it is empty, too long, or contains anything but visible ASCII.
-    pub fn new(token: &str) -> Result<IdempotencyKey, Invalid> {
-        if (1..=IdempotencyKey::MAX_LEN).contains(&token.len())
-            && token.bytes().all(|byte| byte.is_ascii_graphic())
+    /// [`Invalid::InvalidIdempotencyKey`] if it is empty, too long, or contains anything but visible ASCII.
+    pub fn new(idempotency_key: &str) -> Result<IdempotencyKey, Invalid> {
+        if (1..=IdempotencyKey::MAX_LEN).contains(&idempotency_key.len())
+            && idempotency_key.bytes().all(|byte| byte.is_ascii_graphic())
         {
-            Ok(IdempotencyKey(token.into()))
+            Ok(IdempotencyKey(idempotency_key.into()))
         } else {
-            Err(Invalid::InvalidToken { text: excerpt(token), limit: IdempotencyKey::MAX_LEN })
+            Err(Invalid::InvalidIdempotencyKey {
+                text: excerpt(idempotency_key),
+                limit: IdempotencyKey::MAX_LEN,
+            })
         }
     }
 }
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tokens_and_holders_have_bounds() {
+    fn keys_idempotency_keys_and_holders_have_bounds() {
         assert!(Key::new("заказ 7").is_ok());
         assert!(Key::new("").is_err());
         assert!(Key::new(&"k".repeat(513)).is_err());

@@ -207,9 +207,9 @@ pub struct Settings {
     /// Named delays in milliseconds: the first one is level 1.
     pub levels: Vec<u64>,
     /// The number of shards or partitions of the queue, 1 to 1,024. Messages are ordered within each.
-    pub spread: u16,
-    /// The time for which a put's token is remembered, in milliseconds.
-    pub token_ms: u64,
+    pub partitions: u16,
+    /// The time for which the idempotency key of a put is remembered, in milliseconds.
+    pub idempotency_ms: u64,
     /// The time for which a dead message is kept, in milliseconds from its death; `None` for no limit.
     pub dead_ttl_ms: Option<u64>,
     /// The maximum number of dead messages, past which the oldest deaths are discarded; `None` for no limit.
@@ -246,8 +246,8 @@ impl Default for Settings {
             max_pending: None,
             pause: Pause::Running,
             levels: Vec::new(),
-            spread: 1,
-            token_ms: 600_000,
+            partitions: 1,
+            idempotency_ms: 600_000,
             dead_ttl_ms: None,
             dead_max: None,
             on_expiry: OnExpiry::Dead,
@@ -272,10 +272,10 @@ pub enum Setting {
     Pause(Pause),
     /// See [`Settings::levels`].
     Levels(Vec<u64>),
-    /// See [`Settings::spread`].
-    Spread(u16),
-    /// See [`Settings::token_ms`].
-    TokenMs(u64),
+    /// See [`Settings::partitions`].
+    Partitions(u16),
+    /// See [`Settings::idempotency_ms`].
+    IdempotencyMs(u64),
     /// See [`Settings::dead_ttl_ms`].
     DeadTtlMs(u64),
     /// See [`Settings::dead_max`].
@@ -304,10 +304,10 @@ pub enum SettingName {
     Pause = 5,
     /// `levels`
     Levels = 6,
-    /// `spread`
-    Spread = 7,
-    /// `token_ttl`
-    TokenTtl = 8,
+    /// `partitions`
+    Partitions = 7,
+    /// `idempotency_ttl`
+    IdempotencyTtl = 8,
     /// `dead_ttl`
     DeadTtl = 9,
     /// `dead_max`
@@ -329,8 +329,8 @@ impl SettingName {
         SettingName::MaxPending,
         SettingName::Pause,
         SettingName::Levels,
-        SettingName::Spread,
-        SettingName::TokenTtl,
+        SettingName::Partitions,
+        SettingName::IdempotencyTtl,
         SettingName::DeadTtl,
         SettingName::DeadMax,
         SettingName::OnExpiry,
@@ -347,8 +347,8 @@ impl SettingName {
             SettingName::MaxPending => "max_pending",
             SettingName::Pause => "pause",
             SettingName::Levels => "levels",
-            SettingName::Spread => "spread",
-            SettingName::TokenTtl => "token_ttl",
+            SettingName::Partitions => "partitions",
+            SettingName::IdempotencyTtl => "idempotency_ttl",
             SettingName::DeadTtl => "dead_ttl",
             SettingName::DeadMax => "dead_max",
             SettingName::OnExpiry => "on_expiry",
@@ -408,7 +408,7 @@ impl Setting {
     /// The maximum number of delay levels in a table.
     pub const MAX_LEVELS: usize = 100;
     /// The maximum spread.
-    pub const MAX_SPREAD: u16 = 1_024;
+    pub const MAX_PARTITIONS: u16 = 1_024;
 
     /// The name of this setting.
     pub const fn name(&self) -> SettingName {
@@ -419,8 +419,8 @@ impl Setting {
             Setting::MaxPending(_) => SettingName::MaxPending,
             Setting::Pause(_) => SettingName::Pause,
             Setting::Levels(_) => SettingName::Levels,
-            Setting::Spread(_) => SettingName::Spread,
-            Setting::TokenMs(_) => SettingName::TokenTtl,
+            Setting::Partitions(_) => SettingName::Partitions,
+            Setting::IdempotencyMs(_) => SettingName::IdempotencyTtl,
             Setting::DeadTtlMs(_) => SettingName::DeadTtl,
             Setting::DeadMax(_) => SettingName::DeadMax,
             Setting::OnExpiry(_) => SettingName::OnExpiry,
@@ -457,11 +457,11 @@ impl Setting {
             Setting::Levels(levels) if levels.iter().any(|ms| *ms > longest_ms) => {
                 refuse("a level must be a delay that ends before the year 9999".to_owned())
             }
-            Setting::Spread(spread) if !(1..=Setting::MAX_SPREAD).contains(spread) => {
-                refuse(format!("a queue spreads over 1 to {} partitions, not {spread}", Setting::MAX_SPREAD))
-            }
-            Setting::TokenMs(ms) if *ms > 7 * 86_400_000 => {
-                refuse(format!("a token is remembered for at most 7 days, not {ms} ms"))
+            Setting::Partitions(partitions) if !(1..=Setting::MAX_PARTITIONS).contains(partitions) => refuse(
+                format!("a queue spreads over 1 to {} partitions, not {partitions}", Setting::MAX_PARTITIONS),
+            ),
+            Setting::IdempotencyMs(ms) if *ms > 7 * 86_400_000 => {
+                refuse(format!("an idempotency key is remembered for at most 7 days, not {ms} ms"))
             }
             Setting::DeadTtlMs(ms) if !(1..=Setting::MAX_DEAD_TTL_MS).contains(ms) => {
                 refuse(format!("messages stay dead for 1 ms to 1,000 years of 365 days, not {ms} ms"))
@@ -516,8 +516,7 @@ impl OwnSettings {
     /// The settings that cannot be dropped while the queue has messages: a spread that differs from that of `defaults`,
     /// since it determines where the messages are stored.
     pub fn fixed(&self, defaults: &Settings) -> OwnSettings {
-        let is_fixed =
-            |value: &&Setting| matches!(value, Setting::Spread(spread) if *spread != defaults.spread);
+        let is_fixed = |value: &&Setting| matches!(value, Setting::Partitions(partitions) if *partitions != defaults.partitions);
         OwnSettings { values: self.values.iter().filter(is_fixed).cloned().collect() }
     }
 
@@ -537,8 +536,8 @@ impl OwnSettings {
                 Setting::MaxPending(limit) => settings.max_pending = Some(limit),
                 Setting::Pause(pause) => settings.pause = pause,
                 Setting::Levels(levels) => settings.levels = levels,
-                Setting::Spread(spread) => settings.spread = spread,
-                Setting::TokenMs(ms) => settings.token_ms = ms,
+                Setting::Partitions(partitions) => settings.partitions = partitions,
+                Setting::IdempotencyMs(ms) => settings.idempotency_ms = ms,
                 Setting::DeadTtlMs(ms) => settings.dead_ttl_ms = Some(ms),
                 Setting::DeadMax(most) => settings.dead_max = Some(most),
                 Setting::OnExpiry(what) => settings.on_expiry = what,
@@ -694,9 +693,9 @@ mod tests {
             Setting::Backoff(Backoff { jitter_percent: 101, ..backoff }),
             Setting::Levels(vec![1; 101]),
             Setting::Levels(vec![u64::MAX]),
-            Setting::Spread(0),
-            Setting::Spread(1_025),
-            Setting::TokenMs(u64::MAX),
+            Setting::Partitions(0),
+            Setting::Partitions(1_025),
+            Setting::IdempotencyMs(u64::MAX),
         ] {
             assert_eq!(bad.check().unwrap_err().code(), "invalid_setting", "{bad:?}");
         }

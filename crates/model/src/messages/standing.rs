@@ -103,18 +103,18 @@ pub struct Lease {
     /// The same deadline on the wall clock as it read at the grant. This one is stored.
     pub deadline: Timestamp,
     /// Whether it ends with the process that took it.
-    pub bound: bool,
+    pub session: bool,
 }
 
 impl Lease {
     /// Creates a lease of `lease_ms` from `now` on.
-    pub fn granted(token: LeaseToken, lease_ms: u64, bound: bool, now: Now) -> Lease {
+    pub fn granted(token: LeaseToken, lease_ms: u64, session: bool, now: Now) -> Lease {
         Lease {
             token,
             lease_ms,
             deadline_mono_ms: now.mono_ms.saturating_add(lease_ms),
             deadline: now.wall.saturating_after(lease_ms),
-            bound,
+            session,
         }
     }
 

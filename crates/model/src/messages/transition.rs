@@ -109,7 +109,7 @@ pub struct Grant {
     /// The length in milliseconds.
     pub lease_ms: u64,
     /// Whether the lease ends with the process.
-    pub bound: bool,
+    pub session: bool,
     /// The holder of the message, if the take names one.
     pub holder: Option<Holder>,
 }
@@ -242,11 +242,11 @@ pub fn apply(
         }
         Command::Extend { token, lease_ms } => {
             let lease = held(&before, *token)?;
-            let lease = Lease::granted(lease.token, *lease_ms, lease.bound, now);
+            let lease = Lease::granted(lease.token, *lease_ms, lease.session, now);
             Some(Standing { state: State::Leased(lease), ..before })
         }
         Command::EndSession => match before.state {
-            State::Leased(lease) if lease.bound => {
+            State::Leased(lease) if lease.session => {
                 let mut next = before;
                 lapse(&mut next, now.wall, rules);
                 Some(next)
@@ -356,7 +356,7 @@ fn brought_forward(mut standing: Standing, now: Now) -> Standing {
 }
 
 fn grant_lease(standing: &mut Standing, grant: &Grant, now: Now) {
-    standing.state = State::Leased(Lease::granted(grant.token, grant.lease_ms, grant.bound, now));
+    standing.state = State::Leased(Lease::granted(grant.token, grant.lease_ms, grant.session, now));
     standing.counts.takes = standing.counts.takes.saturating_add(1);
     standing.holder.clone_from(&grant.holder);
 }

@@ -187,18 +187,18 @@ CREATE TABLE key (
 
 -- Answers to puts with an idempotency key, by the instant until which they are
 -- kept. `digest` covers the body and the key of the put (`digest_of`).
-CREATE TABLE token (
+CREATE TABLE idempotency (
   qid bigint NOT NULL,
-  token bytea NOT NULL,
+  idempotency_key bytea NOT NULL,
   until bigint NOT NULL,
   id uuid,
   due bigint,
   outcome smallint,
   replaced uuid,
   digest bigint,
-  PRIMARY KEY (qid, token)
+  PRIMARY KEY (qid, idempotency_key)
 );
-CREATE INDEX token_until ON token (until);
+CREATE INDEX idempotency_until ON idempotency (until);
 
 -- The counts are the sums of these rows; `maintain` folds many rows into one.
 CREATE TABLE tally (
@@ -207,11 +207,11 @@ CREATE TABLE tally (
   pending bigint NOT NULL,
   leased bigint NOT NULL,
   dead bigint NOT NULL,
-  tokens bigint NOT NULL DEFAULT 0
+  idempotency_keys bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX tally_qid ON tally (qid);
 
--- Sessions that hold bound leases: one row per heartbeat, of which the latest counts.
+-- Sessions that hold session leases: one row per heartbeat, of which the latest counts.
 CREATE SEQUENCE sessions AS bigint;
 CREATE TABLE session (
   session bigint NOT NULL,

@@ -107,7 +107,7 @@ fn message(queue: &QueueName, row: &Row, state: State, holder: Option<Holder>) -
 }
 
 /// The lease in a row of a leased message.
-fn lease(row: &Row, bound: bool, now: Now) -> Result<Lease> {
+fn lease(row: &Row, is_session: bool, now: Now) -> Result<Lease> {
     let Uuid(token) = column(row, "token")?;
     let deadline = instant(column(row, "deadline")?)?;
     let taken_at = instant(column(row, "taken_at")?)?;
@@ -117,7 +117,7 @@ fn lease(row: &Row, bound: bool, now: Now) -> Result<Lease> {
         // Deadlines are kept by the server's clock; the remaining time is converted to this process's monotonic clock.
         deadline_mono_ms: now.mono_ms.saturating_add(deadline.ms_since(taken_at)),
         deadline,
-        bound,
+        session: is_session,
     })
 }
 
@@ -149,9 +149,9 @@ pub(super) fn reason(stored: i64) -> Result<DeathReason> {
 }
 
 /// Converts a row of a take.
-pub(super) fn taken(row: &Row, bound: bool, holder: Option<&Holder>, now: Now) -> Result<Delivery> {
+pub(super) fn taken(row: &Row, is_session: bool, holder: Option<&Holder>, now: Now) -> Result<Delivery> {
     let queue = QueueName::new(column(row, "queue")?).map_err(|_| unreadable("a queue"))?;
-    let state = State::Leased(lease(row, bound, now)?);
+    let state = State::Leased(lease(row, is_session, now)?);
     delivered(message(&queue, row, state, holder.cloned())?, row)
 }
 

@@ -61,7 +61,7 @@ use crate::{Address, OpenError};
 /// that the store's runtime needs.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and the ends of leases too.
-/// - **Leases** that are bound end with this process: when the store is opened again under the same `client` name, or
+/// - **Session leases** end with this process: when the store is opened again under the same `client` name, or
 ///   when the process has sent no heartbeat for 15 seconds.
 /// - **Numbers** rise by call, not by commit: a transaction that commits late may reveal a lower number after a higher one.
 /// - **Caps** are checked without locks: several processes together may exceed one for a moment.

@@ -90,17 +90,17 @@ impl Inner {
         let options: Vec<Option<Json>> = puts.iter().map(options).collect();
         let keys: Vec<Option<&[u8]>> =
             puts.iter().map(|put| put.key.as_ref().map(|key| key.as_str().as_bytes())).collect();
-        let tokens: Vec<Option<&[u8]>> =
-            puts.iter().map(|put| put.token.as_ref().map(|token| token.as_str().as_bytes())).collect();
+        let idempotency_keys: Vec<Option<&[u8]>> =
+            puts.iter().map(|put| put.idempotency_key.as_ref().map(|key| key.as_str().as_bytes())).collect();
         // Puts of only a queue, an instant and a body: SQL writes them in one statement.
         let is_plain = options.iter().all(Option::is_none)
             && keys.iter().all(Option::is_none)
-            && tokens.iter().all(Option::is_none);
-        let (options, keys, tokens) = match is_plain {
+            && idempotency_keys.iter().all(Option::is_none);
+        let (options, keys, idempotency_keys) = match is_plain {
             true => (None, None, None),
-            false => (Some(options), Some(keys), Some(tokens)),
+            false => (Some(options), Some(keys), Some(idempotency_keys)),
         };
-        let is_harmless = puts.iter().all(|put| put.token.is_some());
+        let is_harmless = puts.iter().all(|put| put.idempotency_key.is_some());
         let call = "put_1($1, $2, $3, $4, $5, $6, $7, $8)";
         let arguments = [
             (&queues as _, Type::TEXT_ARRAY),
@@ -109,14 +109,14 @@ impl Inner {
             (&bodies as _, Type::BYTEA_ARRAY),
             (&options as _, Type::JSONB_ARRAY),
             (&keys as _, Type::BYTEA_ARRAY),
-            (&tokens as _, Type::BYTEA_ARRAY),
+            (&idempotency_keys as _, Type::BYTEA_ARRAY),
             (&self.defaults as _, Type::JSONB),
         ];
         self.rows(call, &arguments, is_harmless).await
     }
 }
 
-/// The options of a put besides queue, instant, body, key and token.
+/// The options of a put besides queue, instant, body, key and idempotency key.
 fn options(put: &Put) -> Option<Json> {
     let mut options = Map::new();
     let mut say = |name: &str, value: Value| options.insert(name.to_owned(), value);

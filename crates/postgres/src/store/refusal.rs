@@ -26,9 +26,11 @@ pub(super) fn refusal(code: &str, info: &str, queue: &QueueName) -> Error {
         }
         "too_many_queues" => Some(Error::TooManyQueues { limit: limit() }),
         "too_many_leased" => Some(Error::TooManyLeased { limit: limit() }),
-        "setting_fixed" => Some(Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread }),
+        "setting_fixed" => {
+            Some(Error::SettingFixed { queue: queue.clone(), setting: SettingName::Partitions })
+        }
         "overloaded" => {
-            let reason = format!("queue '{queue}' remembers {info} put tokens");
+            let reason = format!("queue '{queue}' remembers {info} idempotency keys");
             Some(Error::Overloaded { reason: reason.into() })
         }
         "busy" => Some(busy()),

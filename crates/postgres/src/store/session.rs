@@ -27,15 +27,15 @@ const BEAT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a heartbeat that is due, or has failed, is noticed, in ms.
 const TICK_MS: u64 = 1_000;
 
-/// How long a session without leases lives after its last bound lease, in ms.
+/// How long a session without leases lives after its last session lease, in ms.
 const IDLE_MS: u64 = 60_000;
 
 /// The session of this process.
 #[derive(Default)]
-pub(super) struct Session(tokio::sync::Mutex<Bound>);
+pub(super) struct Session(tokio::sync::Mutex<SessionState>);
 
 #[derive(Default)]
-struct Bound {
+struct SessionState {
     session: Option<i64>,
     /// When a lease was last bound, and when the last heartbeat was sent, on this process's monotonic clock.
     used_ms: u64,
@@ -73,8 +73,8 @@ impl Leases {
 
 impl Inner {
     /// The session of this process, if the lease is to be bound to it.
-    pub(super) async fn session(&self, bound: bool) -> Result<Option<i64>> {
-        if !bound {
+    pub(super) async fn session(&self, is_session: bool) -> Result<Option<i64>> {
+        if !is_session {
             return Ok(None);
         }
         let mut own = self.session.0.lock().await;
@@ -106,28 +106,28 @@ impl Inner {
 
     /// Sends a heartbeat if it is due; ends a session that holds no lease.
     async fn beat(&self, own: &mut Own) -> Result<()> {
-        let mut bound = self.session.0.lock().await;
-        let Some(session) = bound.session else { return Ok(()) };
+        let mut state = self.session.0.lock().await;
+        let Some(session) = state.session else { return Ok(()) };
         let now_ms = self.clock.now().mono_ms;
-        if now_ms.saturating_sub(bound.beaten_ms) < BEAT_MS {
+        if now_ms.saturating_sub(state.beaten_ms) < BEAT_MS {
             return Ok(());
         }
         let argument = [(&session as _, Type::INT8)];
-        let is_idle = now_ms.saturating_sub(bound.used_ms) >= IDLE_MS;
+        let is_idle = now_ms.saturating_sub(state.used_ms) >= IDLE_MS;
         if is_idle && !self.flag(own, "holds_1($1)", &argument).await? {
             // No take may bind a lease to it meanwhile.
             let arguments = [(&session as _, Type::INT8), (&self.defaults as _, Type::JSONB)];
             self.on_own(own, "end_session_1($1, $2)", &arguments).await?;
-            bound.session = None;
+            state.session = None;
             return Ok(());
         }
-        drop(bound);
+        drop(state);
         let is_alive = self.flag(own, "beat_1($1)", &argument).await?;
-        let mut bound = self.session.0.lock().await;
-        if bound.session == Some(session) {
+        let mut state = self.session.0.lock().await;
+        if state.session == Some(session) {
             // If it was taken for dead, its leases have ended.
-            bound.session = is_alive.then_some(session);
-            bound.beaten_ms = now_ms;
+            state.session = is_alive.then_some(session);
+            state.beaten_ms = now_ms;
         }
         Ok(())
     }

@@ -29,8 +29,8 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         Setting::Backoff(settings.backoff),
         Setting::Pause(settings.pause),
         Setting::Levels(settings.levels.clone()),
-        Setting::Spread(settings.spread),
-        Setting::TokenMs(settings.token_ms),
+        Setting::Partitions(settings.partitions),
+        Setting::IdempotencyMs(settings.idempotency_ms),
         Setting::OnExpiry(settings.on_expiry),
         Setting::LapseBackoff(settings.lapse_backoff),
     ];
@@ -46,7 +46,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         ("limit_body", limits.body_len),
         ("limit_batch", limits.batch),
         ("limit_queues", limits.queues),
-        ("limit_tokens", limits.put_tokens_per_queue),
+        ("limit_idempotency_keys", limits.idempotency_keys_per_queue),
         ("limit_leased", limits.leased),
         ("limit_leased_queue", limits.leased_per_queue),
     ];
@@ -58,7 +58,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
 /// A setting's name and its value.
 pub(super) fn entry(setting: &Setting) -> (String, Value) {
     let value = match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => json!(ms),
+        Setting::LeaseMs(ms) | Setting::IdempotencyMs(ms) | Setting::DeadTtlMs(ms) => json!(ms),
         Setting::MaxAttempts(AttemptLimit::Unlimited) => json!(0),
         Setting::MaxAttempts(AttemptLimit::At(limit)) => json!(limit.get()),
         Setting::Backoff(backoff) => json!({
@@ -73,7 +73,7 @@ pub(super) fn entry(setting: &Setting) -> (String, Value) {
         Setting::Pause(Pause::Indefinite) => json!(INDEFINITE),
         Setting::Pause(Pause::Until(end)) => json!(end.as_ms()),
         Setting::Levels(levels) => json!(levels),
-        Setting::Spread(spread) => json!(spread),
+        Setting::Partitions(partitions) => json!(partitions),
         Setting::OnExpiry(what) => json!(what.as_str()),
         Setting::LapseBackoff(from) => json!(from.as_str()),
     };
@@ -113,8 +113,8 @@ fn setting(name: SettingName, value: &Value) -> Option<Setting> {
             let levels = value.as_array()?.iter().map(Value::as_u64);
             Setting::Levels(levels.collect::<Option<Vec<_>>>()?)
         }
-        SettingName::Spread => Setting::Spread(number()?.try_into().ok()?),
-        SettingName::TokenTtl => Setting::TokenMs(number()?),
+        SettingName::Partitions => Setting::Partitions(number()?.try_into().ok()?),
+        SettingName::IdempotencyTtl => Setting::IdempotencyMs(number()?),
         SettingName::DeadTtl => Setting::DeadTtlMs(number()?),
         SettingName::DeadMax => Setting::DeadMax(number()?),
         SettingName::OnExpiry => {
@@ -143,8 +143,8 @@ mod tests {
             Setting::MaxPending(2),
             Setting::Pause(Pause::Indefinite),
             Setting::Levels(vec![1, 5]),
-            Setting::Spread(3),
-            Setting::TokenMs(4),
+            Setting::Partitions(3),
+            Setting::IdempotencyMs(4),
             Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS),
             Setting::DeadMax(0),
             Setting::MaxLeased(Setting::MAX_COUNT),

@@ -135,7 +135,7 @@ impl Inner {
         if take.max == 0 || take.queues.is_empty() {
             return Ok(TakeResult { deliveries: Vec::new(), capped: None });
         }
-        let mut session = self.session(take.bound).await?;
+        let mut session = self.session(take.session).await?;
         let rows = loop {
             match self.take_rows(take, session).await {
                 Err(Failure::Refused { code, .. }) if code == "session_lost" && session.is_some() => {
@@ -155,7 +155,7 @@ impl Inner {
                 };
                 continue;
             }
-            match taken(row, take.bound, take.holder.as_ref(), now) {
+            match taken(row, take.session, take.holder.as_ref(), now) {
                 Ok(delivery) => deliveries.push(delivery),
                 Err(error) => unread = Some(error),
             }
@@ -226,7 +226,7 @@ impl Inner {
         terms: &LeaseTerms,
     ) -> Result<Delivery> {
         terms.lease_ms.map_or(Ok(()), |ms| Setting::LeaseMs(ms).check())?;
-        let mut session = self.session(terms.bound).await?;
+        let mut session = self.session(terms.session).await?;
         let (name, uuid) = (queue.as_str(), Uuid(id.as_bits()));
         let lease = terms.lease_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         let holder = terms.holder.as_ref().map(|holder| holder.as_str());

@@ -29,7 +29,7 @@ def run(dsn, only):
         for name in [name for name in dir(module) if name.startswith("test_") and only in name]:
             started = time.monotonic()
             # The schema is installed once, since it has many tables; each test uses its own queues.
-            for table in ("test_clock", "key", "token", "tally", "queue", "purge", "pend", "body", "standing", "session"):
+            for table in ("test_clock", "key", "idempotency", "tally", "queue", "purge", "pend", "body", "standing", "session"):
                 admin.execute(f"DELETE FROM dwell.{table}")
             admin.execute("DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0; "
                           "SELECT setval('dwell.purges', 1, false)")

@@ -51,16 +51,16 @@ class Store:
     # The calls.
 
     def puts(self, queue, items):
-        """Items: dicts of kind, value, body, opts, key, token."""
+        """Items: dicts of kind, value, body, opts, key, idempotency_key."""
         import json
         get = lambda name, default=None: [item.get(name, default) for item in items]
-        plain = not any(item.get(name) for item in items for name in ("opts", "key", "token"))
+        plain = not any(item.get(name) for item in items for name in ("opts", "key", "idempotency_key"))
         rows = self.all(
             "SELECT * FROM @put_1(%s::text[], %s::smallint[], %s::bigint[], %s::bytea[], %s::jsonb[], %s::bytea[], "
             "%s::bytea[], NULL) ORDER BY item",
             [item.get("queue", queue) for item in items], get("kind", 0), get("value"), get("body", b"b"),
             None if plain else [json.dumps(o) if o else None for o in get("opts")],
-            None if plain else get("key"), None if plain else get("token"))
+            None if plain else get("key"), None if plain else get("idempotency_key"))
         return rows
 
     def put(self, queue, **item):

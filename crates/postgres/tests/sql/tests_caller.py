@@ -56,7 +56,7 @@ def test_delays_instants_and_levels(s):
                       ("priority => -1", "invalid_argument"), ("on_conflict => 'maybe'", "invalid_argument"),
                       ("on_conflict => NULL", "invalid_argument"), ("key => ''", "invalid_key"),
                       ("expires => '2020-01-01Z'", "expires_before_due"), ("headers => '[]'", "invalid_header"),
-                      ("lease => '0'", "invalid_setting"), ("idempotency_key => 'ä'", "invalid_token")]:
+                      ("lease => '0'", "invalid_setting"), ("idempotency_key => 'ä'", "invalid_idempotency_key")]:
         refused(code, s.conn.execute, f"SELECT dwell.put('q', 'b', {sql})")
     if s.conn.info.server_version >= 170000:
         refused("malformed_delay", s.conn.execute, "SELECT dwell.put('q', 'b', delay => 'infinity')")

@@ -80,8 +80,8 @@ def test_refusals_of_puts(s):
         ({"kind": 2, "value": -1}, "negative_delay"), ({"kind": 2, "value": 1 << 62}, "due_out_of_range"),
         ({"kind": 3, "value": 1}, "unknown_level"), ({"kind": 1, "value": None}, "due_out_of_range"),
         ({"body": None}, "invalid_argument"), ({"key": b""}, "invalid_key"), ({"key": b"k" * 513}, "invalid_key"),
-        ({"key": b"\xff"}, "invalid_key"), ({"key": b"\x00\xff"}, "invalid_key"), ({"token": b"a b"}, "invalid_token"),
-        ({"token": b""}, "invalid_token"), ({"opts": {"lease": 0}}, "invalid_setting"),
+        ({"key": b"\xff"}, "invalid_key"), ({"key": b"\x00\xff"}, "invalid_key"), ({"idempotency_key": b"a b"}, "invalid_idempotency_key"),
+        ({"idempotency_key": b""}, "invalid_idempotency_key"), ({"opts": {"lease": 0}}, "invalid_setting"),
         ({"opts": {"priority": -1}}, "invalid_argument"), ({"opts": {"priority": 1 << 32}}, "invalid_argument"),
         ({"opts": {"expires": T0}}, "expires_before_due"), ({"opts": {"headers": {"a b": "c"}}}, "invalid_header"),
         ({"opts": {"headers": {"a": "c\n"}}}, "invalid_header"), ({"opts": {"headers": {"a": 1}}}, "invalid_header"),
@@ -92,7 +92,7 @@ def test_refusals_of_puts(s):
     rows = s.puts("q", [item for item, _ in cases] + [{}])
     assert [row.code for row in rows] == [code for _, code in cases] + [""], [(r.item, r.code) for r in rows]
     assert s.counts("q") == (0, 1, 0, 0), "a bad item in a batch fails alone"
-    assert s.all("SELECT FROM @key") == [] and s.all("SELECT FROM @token") == []
+    assert s.all("SELECT FROM @key") == [] and s.all("SELECT FROM @idempotency") == []
 
 
 def test_keys(s):
@@ -136,19 +136,19 @@ def test_u_0000_in_keys_and_error_texts(s):
 
 def test_idempotency_keys(s):
     s.stop_clock(T0)
-    a = s.put("q", kind=2, value=MIN, token=b"t")
-    again = s.put("q", kind=2, value=HOUR, token=b"t")
+    a = s.put("q", kind=2, value=MIN, idempotency_key=b"t")
+    again = s.put("q", kind=2, value=HOUR, idempotency_key=b"t")
     assert again[3:] == a[3:], "the same answer"
     for other in ({"body": b"other"}, {"key": b"k"}):
-        refused = s.put("q", kind=2, value=MIN, token=b"t", **other)
+        refused = s.put("q", kind=2, value=MIN, idempotency_key=b"t", **other)
         assert (refused.code, refused.info) == ("idempotency_mismatch", str(a.id))
-    assert s.put("r", token=b"t").id != a.id, "scoped to their queue"
+    assert s.put("r", idempotency_key=b"t").id != a.id, "scoped to their queue"
     assert s.change("q", id=a.id).what == "cancelled"
-    assert s.put("q", token=b"t").id == a.id, "also when the message is gone"
-    refused = s.put("q", kind=2, value=-1, token=b"u")
-    assert refused.code == "negative_delay" and s.put("q", token=b"u").code == "", "a refused put leaves it unused"
+    assert s.put("q", idempotency_key=b"t").id == a.id, "also when the message is gone"
+    refused = s.put("q", kind=2, value=-1, idempotency_key=b"u")
+    assert refused.code == "negative_delay" and s.put("q", idempotency_key=b"u").code == "", "a refused put leaves it unused"
     s.advance(600_001)
-    assert s.put("q", token=b"t").id != a.id, "forgotten after its time"
+    assert s.put("q", idempotency_key=b"t").id != a.id, "forgotten after its time"
     s.advance(600_001)
     assert s.maintain().forgotten >= 1
 
@@ -345,21 +345,21 @@ def test_stats(s):
 
 
 def test_settings(s):
-    s.configure("q", levels=[1000, 5000], spread=3)
+    s.configure("q", levels=[1000, 5000], partitions=3)
     s.stop_clock(T0)
     assert s.put("q", kind=3, value=2).due == T0 + 5000
     r = s.put("q", kind=3, value=3)
     assert (r.code, r.info) == ("unknown_level", "2")
     try:
-        s.configure("q", spread=2)
-        raise AssertionError("spread is fixed while the queue has messages")
+        s.configure("q", partitions=2)
+        raise AssertionError("partitions is fixed while the queue has messages")
     except Exception as error:
         assert error.diag.message_detail == "setting_fixed", error
     s.configure("q", max_pending=2)
     assert s.put("q").code == ""
     full = s.put("q")
     assert (full.code, full.info) == ("queue_full", "2")
-    s.configure("q", reset=["levels", "max_pending", "spread"] if False else ["levels", "max_pending"])
+    s.configure("q", reset=["levels", "max_pending", "partitions"] if False else ["levels", "max_pending"])
     assert s.put("q").code == ""
 
 

@@ -160,7 +160,7 @@ def test_batches_that_cross(s):
         mine, choose = store(s), random.Random(seed)
         for _ in range(12):
             choose.shuffle(keys_ := list(keys))
-            rows = mine.puts("q", [{"key": key, "opts": {"conflict": 1}, "token": b"t%d" % choose.randint(0, 20)} for key in keys_])
+            rows = mine.puts("q", [{"key": key, "opts": {"conflict": 1}, "idempotency_key": b"t%d" % choose.randint(0, 20)} for key in keys_])
             assert {row.code for row in rows} <= {"", "busy", "idempotency_mismatch"}, rows
         mine.conn.close()
 
@@ -213,7 +213,7 @@ def test_one_key_put_by_many_has_one_owner(s):
     def repeater():
         mine = store(s)
         # Others may hold the name for longer than a call waits.
-        while (row := mine.put("q", token=b"t", kind=2, value=HOUR)).code == "busy":
+        while (row := mine.put("q", idempotency_key=b"t", kind=2, value=HOUR)).code == "busy":
             pass
         answers.append(row.id)
         mine.conn.close()
@@ -447,7 +447,7 @@ def test_a_step_of_the_maintenance_that_waits_undoes_no_other(s):
     s.advance(100)
     other = type(s)(s.dsn)
     with other.conn.transaction():
-        other.conn.execute("LOCK TABLE dwell.token IN ACCESS EXCLUSIVE MODE")
+        other.conn.execute("LOCK TABLE dwell.idempotency IN ACCESS EXCLUSIVE MODE")
         row = s.maintain()
         assert (row.expired, row.forgotten) == (1, None)
     other.conn.close()

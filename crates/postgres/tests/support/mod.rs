@@ -50,7 +50,7 @@ const CLOCK_OF_TESTS: &str = "
 
 /// Resets a schema to its state after installation, except for its numbers.
 const EMPTIED: &str = "
-    DELETE FROM dwell.key; DELETE FROM dwell.token; DELETE FROM dwell.tally; DELETE FROM dwell.queue; DELETE FROM dwell.purge;
+    DELETE FROM dwell.key; DELETE FROM dwell.idempotency; DELETE FROM dwell.tally; DELETE FROM dwell.queue; DELETE FROM dwell.purge;
     DELETE FROM dwell.pend; DELETE FROM dwell.body; DELETE FROM dwell.standing; DELETE FROM dwell.session;
     DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0 WHERE quiet_until <> 0;
     SELECT setval('dwell.purges', 1, false);";

@@ -9,15 +9,15 @@ use super::Inner;
 use super::layout::{Partition, id_bytes, of_key};
 use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
-use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
+use super::partition::{NoAnswer, foreign_item, refused_instant, unreadable, when, with_partitions};
 use super::scripts::Script;
 
 const CHUNK: usize = 40;
 
-pub(super) fn place(target: &Target, spread: u16) -> u16 {
+pub(super) fn place(target: &Target, partitions: u16) -> u16 {
     match target {
         Target::Id(id) => id.shard(),
-        Target::Key(key) => of_key(key, spread),
+        Target::Key(key) => of_key(key, partitions),
     }
 }
 
@@ -85,11 +85,11 @@ impl Inner {
     ) -> Vec<Result<(PackReply, Timestamp)>> {
         let mut answers: Vec<Option<Result<(PackReply, Timestamp)>>> = vec![None; items.len()];
         let done = std::sync::Mutex::new(&mut answers);
-        let whole = spreading!(self, queue, |spread| {
+        let whole = with_partitions!(self, queue, |partitions| {
             let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
             for (index, (target, _)) in items.iter().enumerate() {
                 if super::script_call::locked(&done)[index].is_none() {
-                    let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
+                    let part = Some(place(target, partitions)).filter(|part| *part < partitions).unwrap_or(0);
                     groups.entry(part).or_default().push(index);
                 }
             }
@@ -102,7 +102,7 @@ impl Inner {
                     });
                     let arguments = Fields::new().with("items", packed.collect::<Vec<_>>());
                     let at = Partition::new(queue, part);
-                    let answered = self.on(&at, spread, Script::Change, arguments).await?;
+                    let answered = self.on(&at, partitions, Script::Change, arguments).await?;
                     bare = answered.reply.get("bare").is_set();
                     let replies = answered.reply.get("items");
                     for (place, index) in chunk.iter().enumerate() {

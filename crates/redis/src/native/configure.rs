@@ -2,8 +2,8 @@
 //!
 //! Each partition has a copy with the version of the change that it comes from. The first partition's copy decides,
 //! and is written first; a process that reads another one's before it is written acts by settings of a moment ago. A
-//! change that was interrupted is completed by the next process that reads the queue's stats. A change of the spread
-//! has more steps: `spread`.
+//! change that was interrupted is completed by the next process that reads the queue's stats. A change of the number of
+//! partitions has more steps: `partitions`.
 
 use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, QueueStats, Result};
@@ -11,7 +11,7 @@ use dwell_store::{Error, QueueStats, Result};
 use super::Inner;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{NoAnswer, PartitionAnswer, spreading, unreadable};
+use super::partition::{NoAnswer, PartitionAnswer, unreadable, with_partitions};
 use super::repartition::Repartition;
 use super::script_call::unknown_after;
 use super::scripts::Script;
@@ -30,8 +30,8 @@ impl Inner {
                 setting.check()?;
             }
         }
-        spreading!(self, queue, |spread| loop {
-            if let Some(stats) = self.try_configure(queue, spread, &changes).await? {
+        with_partitions!(self, queue, |partitions| loop {
+            if let Some(stats) = self.try_configure(queue, partitions, &changes).await? {
                 return Ok(stats);
             }
         })
@@ -41,16 +41,16 @@ impl Inner {
     async fn try_configure(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         changes: &[SettingChange],
     ) -> std::result::Result<Option<QueueStats>, NoAnswer> {
-        let told = self.tell(queue, spread).await?;
+        let told = self.tell(queue, partitions).await?;
         let mut own = told.own.clone();
         let default = self.limits.defaults.pause;
         changes.iter().for_each(|change| own.change(change.clone().as_of(told.now, default)));
-        let next_spread = own.over(&self.limits.defaults).spread;
-        let moves = next_spread != spread;
-        let fixed = || Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread };
+        let next_partitions = own.over(&self.limits.defaults).partitions;
+        let moves = next_partitions != partitions;
+        let fixed = || Error::SettingFixed { queue: queue.clone(), setting: SettingName::Partitions };
         let counts = told.counts;
         if moves && counts.scheduled + counts.ready + counts.leased + counts.dead > 0 {
             return Err(fixed().into());
@@ -68,7 +68,7 @@ impl Inner {
             reg = entered.reg;
         }
         let mut copies = Vec::new();
-        for at in Partition::all(queue, spread.max(next_spread)) {
+        for at in Partition::all(queue, partitions.max(next_partitions)) {
             copies.push(self.ask(&at, Script::Stats, Fields::new()).await?);
         }
         let version = |copy: &PartitionAnswer| copy.reply.get("version").uint().unwrap_or(0);
@@ -86,7 +86,7 @@ impl Inner {
             false => step.maybe("own", after.as_deref()),
             true => {
                 let moving =
-                    Repartition::new(spread, next_spread, stored(&told.own, &unknown), after.clone());
+                    Repartition::new(partitions, next_partitions, stored(&told.own, &unknown), after.clone());
                 step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
         };
@@ -100,20 +100,20 @@ impl Inner {
         // From here on the settings are changed, or may be.
         let broken_off = |fault| match fault {
             NoAnswer::Failed(error) => NoAnswer::Failed(unknown_after(error)),
-            NoAnswer::Spread => fault,
+            NoAnswer::Partitions => fault,
         };
         if moves {
-            if self.finish_change(queue).await.map_err(unknown_after)? != next_spread {
+            if self.finish_change(queue).await.map_err(unknown_after)? != next_partitions {
                 return Err(fixed().into());
             }
         } else {
             // A change that is interrupted here is completed by the next process that reads the queue's stats.
-            for at in Partition::all(queue, spread).into_iter().skip(1) {
+            for at in Partition::all(queue, partitions).into_iter().skip(1) {
                 let step = Fields::new().with("next", number).maybe("own", after.as_deref());
                 self.ask(&at, Script::Configure, step).await.map_err(broken_off)?;
             }
         }
-        let told = self.tell(queue, next_spread).await.map_err(broken_off)?;
+        let told = self.tell(queue, next_partitions).await.map_err(broken_off)?;
         let bare = told.bare;
         let stats = self.stats_of(queue, told);
         if bare {

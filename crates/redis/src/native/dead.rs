@@ -8,7 +8,7 @@ use super::inspect::is_bare;
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::{Fields, PackReply};
-use super::partition::{NoAnswer, foreign_item, refused_instant, spreading, unreadable, when};
+use super::partition::{NoAnswer, foreign_item, refused_instant, unreadable, when, with_partitions};
 use super::script_call::unknown_after;
 use super::scripts::Script;
 
@@ -43,9 +43,9 @@ impl Inner {
         if let Selection::Ids(ids) = &which {
             self.limits.check_batch(ids.len())?;
         }
-        let due = spreading!(self, queue, |spread| {
+        let due = with_partitions!(self, queue, |partitions| {
             let arguments = when(Fields::new().with("list", 1_u32), asked);
-            let answered = self.on(&Partition::new(queue, 0), spread, Script::Dead, arguments).await?;
+            let answered = self.on(&Partition::new(queue, 0), partitions, Script::Dead, arguments).await?;
             let refusal = answered.reply.get("refused");
             if refusal.is_set() {
                 let error = refused_instant(refusal, asked, answered.now);
@@ -81,15 +81,17 @@ impl Inner {
             Selection::Oldest(count) => count,
             Selection::All => u64::MAX,
         };
-        let spread =
-            spreading!(self, queue, |spread| Ok::<_, NoAnswer>((spread, self.tell(queue, spread).await?)));
-        let (spread, told) = spread?;
+        let partitions = with_partitions!(self, queue, |partitions| Ok::<_, NoAnswer>((
+            partitions,
+            self.tell(queue, partitions).await?
+        )));
+        let (partitions, told) = partitions?;
         let mut left = count.min(told.counts.dead);
         // Refused messages stay where they are: the position in each partition from which to continue.
-        let mut last: Vec<Option<(i64, MessageId)>> = vec![None; usize::from(spread)];
+        let mut last: Vec<Option<(i64, MessageId)>> = vec![None; usize::from(partitions)];
         while left > 0 {
             let mut oldest = Vec::new();
-            for at in Partition::all(queue, spread) {
+            for at in Partition::all(queue, partitions) {
                 let wanted = left.min(CHUNK as u64);
                 let after = last[usize::from(at.index)];
                 let arguments = Fields::new()
@@ -130,8 +132,8 @@ impl Inner {
         let mut bare = false;
         for chunk in ids.chunks(CHUNK) {
             let mut answers = vec![None; chunk.len()];
-            let whole = spreading!(self, queue, |spread| self
-                .sweep_chunk(queue, spread, chunk, fate, &mut answers)
+            let whole = with_partitions!(self, queue, |partitions| self
+                .sweep_chunk(queue, partitions, chunk, fate, &mut answers)
                 .await);
             for (id, answer) in chunk.iter().zip(answers) {
                 match answer {
@@ -163,14 +165,14 @@ impl Inner {
     async fn sweep_chunk(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         ids: &[MessageId],
         fate: DeadAction,
         answers: &mut [Option<Result<()>>],
     ) -> std::result::Result<bool, NoAnswer> {
         let mut bare = false;
-        for at in Partition::all(queue, spread) {
-            let lies_here = |id: &MessageId| Partition::of_id(queue, id.shard(), spread) == at;
+        for at in Partition::all(queue, partitions) {
+            let lies_here = |id: &MessageId| Partition::of_id(queue, id.shard(), partitions) == at;
             let here = (0..ids.len()).filter(|index| answers[*index].is_none() && lies_here(&ids[*index]));
             let here: Vec<_> = here.collect();
             if here.is_empty() {
@@ -182,7 +184,7 @@ impl Inner {
             if let DeadAction::Revived(due) = fate {
                 arguments = when(arguments, When::At(due));
             }
-            let answered = self.on(&at, spread, Script::Dead, arguments).await?;
+            let answered = self.on(&at, partitions, Script::Dead, arguments).await?;
             bare = is_bare(&answered.reply);
             for (index, reply) in here.into_iter().zip(answered.reply.get("items").items()) {
                 answers[index] = Some(answer(queue, reply));
@@ -214,6 +216,8 @@ pub(super) fn broken_off(error: Error, some_done: bool) -> Error {
 pub(super) fn failed(fault: NoAnswer) -> Error {
     match fault {
         NoAnswer::Failed(error) => error,
-        NoAnswer::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
+        NoAnswer::Partitions => {
+            Error::Unavailable { reason: "the queue's number of partitions changes".into() }
+        }
     }
 }

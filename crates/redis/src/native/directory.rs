@@ -10,7 +10,7 @@ use super::Inner;
 use super::inspect::{NAMES, Retries};
 use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, PackReply};
-use super::partition::{NoAnswer, spreading};
+use super::partition::{NoAnswer, with_partitions};
 use super::script_call::locked;
 use super::scripts::Script;
 
@@ -313,9 +313,9 @@ impl Inner {
 
     /// Whether a queue is empty, regardless of takes that wait on it.
     async fn is_bare(&self, queue: &QueueName) -> Result<bool> {
-        spreading!(self, queue, |spread| {
-            for at in Partition::all(queue, spread) {
-                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
+        with_partitions!(self, queue, |partitions| {
+            for at in Partition::all(queue, partitions) {
+                let stats = self.on(&at, partitions, Script::Stats, Fields::new()).await?.reply;
                 if !stats.get("bare").is_set() {
                     return Ok::<_, NoAnswer>(false);
                 }
@@ -351,10 +351,11 @@ impl Inner {
         let there = self.wire.directory(Script::Leave, named()).await?;
         let reg = there.get("reg").uint();
         let is_young = there.get("age").uint().is_some_and(|age_ms| age_ms < FIRST_PUT_MS);
-        let is_gone = spreading!(self, queue, |spread| {
+        let is_gone = with_partitions!(self, queue, |partitions| {
             let mut is_used = false;
-            for at in Partition::all(queue, spread) {
-                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Retries::Once).await?;
+            for at in Partition::all(queue, partitions) {
+                let stats =
+                    self.on_within(&at, partitions, Script::Stats, Fields::new(), Retries::Once).await?;
                 let stats = stats.reply;
                 if !stats.get("bare").is_set() {
                     return Ok(false);
@@ -365,9 +366,10 @@ impl Inner {
                 // The process that has registered it is about to put.
                 return Ok(false);
             }
-            for at in Partition::all(queue, spread) {
+            for at in Partition::all(queue, partitions) {
                 let arguments = Fields::new().maybe("reg", reg);
-                let retired = self.on_within(&at, spread, Script::Retire, arguments, Retries::Once).await?;
+                let retired =
+                    self.on_within(&at, partitions, Script::Retire, arguments, Retries::Once).await?;
                 if !retired.reply.get("gone").is_set() {
                     return Ok::<_, NoAnswer>(false);
                 }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::Inner;
 use super::layout::{Partition, id_bytes};
 use super::pack::{Fields, PackReply};
-use super::partition::{foreign_item, spreading, unreadable};
+use super::partition::{foreign_item, unreadable, with_partitions};
 use super::scripts::Script;
 use super::settle::settled;
 
@@ -50,10 +50,10 @@ impl Inner {
         let mut bare = false;
         for chunk in leases.chunks(CHUNK) {
             let counts = self.lease_counts();
-            let ended = spreading!(self, queue, |spread| {
+            let ended = with_partitions!(self, queue, |partitions| {
                 let items = chunk.iter().map(packed).collect::<Vec<_>>();
-                let at = Partition::of_id(queue, shard, spread);
-                self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await
+                let at = Partition::of_id(queue, shard, partitions);
+                self.on(&at, partitions, Script::Settle, Fields::new().with("items", items)).await
             });
             let before = answers.len();
             match ended {

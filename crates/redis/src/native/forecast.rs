@@ -10,7 +10,7 @@ use super::Inner;
 use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, is_bare, late};
 use super::layout::Partition;
 use super::pack::{Fields, PackReply};
-use super::partition::{NoAnswer, spreading, unreadable};
+use super::partition::{NoAnswer, unreadable, with_partitions};
 use super::script_call::locked;
 use super::scripts::Script;
 
@@ -59,7 +59,7 @@ impl Inner {
                         let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Retries::Brief)).await;
                         counted.unwrap_or_else(|_| Err(late(queue.as_str())))
                     };
-                    let counted = pace.with(self.spread(&queue), counted).await;
+                    let counted = pace.with(self.partitions(&queue), counted).await;
                     (queue, counted)
                 }
             };
@@ -86,8 +86,9 @@ impl Inner {
         edges: &[Timestamp],
         patience: Retries,
     ) -> Result<Forecast> {
-        let counted =
-            spreading!(self, queue, |spread| self.forecast_over(queue, spread, edges, patience).await);
+        let counted = with_partitions!(self, queue, |partitions| self
+            .forecast_over(queue, partitions, edges, patience)
+            .await);
         let (sum, bare) = counted?;
         if bare && self.waiters.count(queue) == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
@@ -99,18 +100,18 @@ impl Inner {
     async fn forecast_over(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         edges: &[Timestamp],
         patience: Retries,
     ) -> std::result::Result<(Forecast, bool), NoAnswer> {
-        let parts = Partition::all(queue, spread);
+        let parts = Partition::all(queue, partitions);
         let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {
             // The arguments are built when the turn has come: for a thousand partitions they are megabytes.
             let asked = async move {
                 let instants: Vec<i64> = edges.iter().map(|edge| edge.as_ms()).collect();
                 let arguments = Fields::new().with("edges", instants);
-                self.on_within(at, spread, Script::Forecast, arguments, patience).await
+                self.on_within(at, partitions, Script::Forecast, arguments, patience).await
             };
             pace.with(1, asked)
         });

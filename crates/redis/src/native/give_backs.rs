@@ -147,7 +147,7 @@ impl Inner {
     /// Removes the note that takes of this process wait on a queue. A take that begins to wait meanwhile may be noted
     /// before that and lose its note: its asker notes it once more.
     async fn forget_waiting(&self, queue: &QueueName) {
-        let told = Partition::all(queue, self.spread(queue)).into_iter().map(|at| async move {
+        let told = Partition::all(queue, self.partitions(queue)).into_iter().map(|at| async move {
             let process = Fields::new().with("process", &self.wire.process[..]);
             // A note that cannot be removed now expires after a minute.
             let _ = self.ask_within(&at, Script::Unwait, process, Retries::Once).await;
@@ -180,7 +180,7 @@ mod tests {
         let (store, jobs) = (Arc::new(store), QueueName::new("jobs").unwrap());
         let is_noted = async || -> bool {
             let notes: Vec<String> =
-                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:waiters"])).unwrap();
             !notes.is_empty()
         };
         let waiting = {

@@ -15,7 +15,7 @@ use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, place_of_record, shown};
 use super::pack::{Fields, PackReply};
-use super::partition::{BODIES, NoAnswer, foreign_item, spreading, unreadable};
+use super::partition::{BODIES, NoAnswer, foreign_item, unreadable, with_partitions};
 use super::script_call::locked;
 use super::scripts::Script;
 use crate::AddressKind;
@@ -107,7 +107,8 @@ impl Inner {
         targets: Vec<Target>,
         dead: bool,
     ) -> Vec<Result<Message>> {
-        let found = spreading!(self, queue, |spread| self.find(queue, spread, &targets, dead).await);
+        let found =
+            with_partitions!(self, queue, |partitions| self.find(queue, partitions, &targets, dead).await);
         let (found, bare) = match found {
             Ok(found) => found,
             Err(error) => return vec![Err(error); targets.len()],
@@ -123,13 +124,13 @@ impl Inner {
     pub(super) async fn find(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         targets: &[Target],
         dead: bool,
     ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), NoAnswer> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, target) in targets.iter().enumerate() {
-            let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
+            let part = Some(place(target, partitions)).filter(|part| *part < partitions).unwrap_or(0);
             groups.entry(part).or_default().push(index);
         }
         let mut found = vec![None; targets.len()];
@@ -141,7 +142,7 @@ impl Inner {
                 let chunk = &left[..left.len().min(CHUNK)];
                 let items: Vec<_> = chunk.iter().map(|index| named(&targets[*index])).collect();
                 let arguments = Fields::new().with("items", items).with("bytes", BODIES).flag("dead", dead);
-                let answered = self.on(&at, spread, Script::Get, arguments).await?;
+                let answered = self.on(&at, partitions, Script::Get, arguments).await?;
                 bare &= answered.reply.get("bare").is_set();
                 // The first message is answered whatever its size.
                 let upto = answered.reply.get("upto").uint().map_or(chunk.len(), |upto| upto.max(1) as usize);
@@ -155,8 +156,8 @@ impl Inner {
                 }
             }
         }
-        if bare && spread > 1 && found.iter().any(Option::is_none) {
-            bare = self.tell(queue, spread).await?.bare;
+        if bare && partitions > 1 && found.iter().any(Option::is_none) {
+            bare = self.tell(queue, partitions).await?.bare;
         }
         Ok((found, bare))
     }
@@ -263,7 +264,7 @@ impl Inner {
         let asked = self.ask_within(at, Script::Get, arguments, patience).await;
         let answered = asked.map_err(|fault| match fault {
             NoAnswer::Failed(error) => error,
-            NoAnswer::Spread => unreadable(&at.queue),
+            NoAnswer::Partitions => unreadable(&at.queue),
         })?;
         let replies = answered.reply.get("items").items();
         let located = numbers.iter().zip(replies).filter_map(|(number, reply)| {
@@ -282,9 +283,9 @@ impl Inner {
         max: usize,
     ) -> Result<Page> {
         let max = max.min(self.limits.batch);
-        let (page, bare) = spreading!(self, queue, |spread| match state {
-            StateKind::Leased => self.list_leased(queue, spread, after, max).await,
-            _ => self.list_kept(queue, spread, state, after, max).await,
+        let (page, bare) = with_partitions!(self, queue, |partitions| match state {
+            StateKind::Leased => self.list_leased(queue, partitions, after, max).await,
+            _ => self.list_kept(queue, partitions, state, after, max).await,
         })?;
         if bare && self.waiters.count(queue) == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
@@ -300,13 +301,13 @@ impl Inner {
     async fn list_kept(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         state: StateKind,
         after: Option<Cursor>,
         max: usize,
     ) -> std::result::Result<(Page, bool), NoAnswer> {
         if max == 0 {
-            let bare = self.tell(queue, spread).await?.bare;
+            let bare = self.tell(queue, partitions).await?.bare;
             return Ok((Page { messages: Vec::new(), unread: Vec::new(), next: None }, bare));
         }
         let code: u32 = match state {
@@ -322,14 +323,14 @@ impl Inner {
                 .with("bytes", bytes)
                 .maybe("due", after.map(|cursor| cursor.due.as_ms()))
                 .maybe("id", after.map(|cursor| id_bytes(cursor.id).to_vec()).as_deref());
-            let answered = self.on(&at, spread, Script::List, arguments).await?;
+            let answered = self.on(&at, partitions, Script::List, arguments).await?;
             let items = answered.reply.get("items").items().iter();
             let listed = items.map(|item| Listed::read(queue, item, answered.now));
             Ok::<_, NoAnswer>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
         };
         let mut page = MergedPage::new(max);
         let mut bare = true;
-        let mut left: Vec<_> = Partition::all(queue, spread).into_iter().map(|at| (at, after)).collect();
+        let mut left: Vec<_> = Partition::all(queue, partitions).into_iter().map(|at| (at, after)).collect();
         while !left.is_empty() {
             let count = page.room().div_ceil(left.len()).clamp(1, CHUNK);
             let bytes = (Page::MAX_BYTES / left.len()).min(BODIES);
@@ -360,7 +361,8 @@ impl Inner {
     }
 
     async fn stats_within(&self, queue: &QueueName, patience: Retries) -> Result<QueueStats> {
-        let told = spreading!(self, queue, |spread| self.tell_within(queue, spread, patience).await)?;
+        let told =
+            with_partitions!(self, queue, |partitions| self.tell_within(queue, partitions, patience).await)?;
         let waiting = self.waiters.count(queue);
         if told.bare && waiting == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
@@ -383,22 +385,22 @@ impl Inner {
     pub(super) async fn tell(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
     ) -> std::result::Result<QueueView, NoAnswer> {
-        self.tell_within(queue, spread, Retries::Usual).await
+        self.tell_within(queue, partitions, Retries::Usual).await
     }
 
     async fn tell_within(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         patience: Retries,
     ) -> std::result::Result<QueueView, NoAnswer> {
-        let parts = Partition::all(queue, spread);
+        let parts = Partition::all(queue, partitions);
         let pace = ScriptLimit::new();
         let asked = parts.iter().map(|at| {
             let arguments = Fields::new().with("process", &self.wire.process[..]);
-            pace.with(1, self.on_within(at, spread, Script::Stats, arguments, patience))
+            pace.with(1, self.on_within(at, partitions, Script::Stats, arguments, patience))
         });
         let mut told = QueueView::default();
         let mut versions = Vec::new();
@@ -510,7 +512,7 @@ impl Inner {
                     Retries::Once | Retries::Usual => asked.await,
                 }
             };
-            pace.with(self.spread(queue), asked)
+            pace.with(self.partitions(queue), asked)
         });
         let answers = join_all(asked.collect::<Vec<_>>()).await;
         let mut queues = Vec::with_capacity(all.len());

@@ -17,12 +17,12 @@ impl Partition {
 
     /// The partition that is asked for an id: the first one for an id of a partition that the queue does not have, as
     /// far as is known here. The first one knows whether the queue has more by now.
-    pub(super) fn of_id(queue: &QueueName, shard: u16, spread: u16) -> Partition {
-        Partition::new(queue, if shard < spread { shard } else { 0 })
+    pub(super) fn of_id(queue: &QueueName, shard: u16, partitions: u16) -> Partition {
+        Partition::new(queue, if shard < partitions { shard } else { 0 })
     }
 
-    pub(super) fn all(queue: &QueueName, spread: u16) -> Vec<Partition> {
-        (0..spread).map(|index| Partition::new(queue, index)).collect()
+    pub(super) fn all(queue: &QueueName, partitions: u16) -> Vec<Partition> {
+        (0..partitions).map(|index| Partition::new(queue, index)).collect()
     }
 
     /// The common prefix of its keys. The tag is a hash, never the name: a name may hold braces, and similar names
@@ -58,11 +58,7 @@ pub(super) fn directory(prefix: &str) -> String {
 }
 
 /// The version of this layout, which scripts check as well.
-pub(super) const LAYOUT: &str = "3";
-
-/// The versions that can be read. In layout 1 every record is a table of fields, and every body lies in `B`; in
-/// layout 2 all pending messages lie in `s`, `u` or `o`. Such messages are valid in layout 3.
-pub(super) const LAYOUTS: [&str; 3] = ["1", "2", LAYOUT];
+pub(super) const LAYOUT: &str = "1";
 
 /// The maximum length of a body that is stored in its message's record, until something happens to the message.
 pub(super) const FRESH_BODY: usize = 1_024;
@@ -72,53 +68,59 @@ pub(super) const HELD: u8 = 4;
 
 /// A partition's keys, and their types.
 pub(super) const PARTITION: [(&str, &str); 24] = [
-    ("m", "hash"),
-    ("f", "zset"),
-    ("N", "hash"),
-    ("n", "zset"),
-    ("S", "hash"),
-    ("B", "hash"),
-    ("H", "hash"),
-    ("s", "zset"),
-    ("u", "zset"),
-    ("o", "zset"),
-    ("r", "zset"),
-    ("d", "zset"),
-    ("x", "zset"),
-    ("l", "zset"),
-    ("y", "zset"),
-    ("g", "zset"),
-    ("h", "zset"),
-    ("k", "hash"),
-    ("K", "zset"),
-    ("t", "hash"),
-    ("T", "zset"),
-    ("a", "hash"),
-    ("w", "hash"),
-    ("Z", "hash"),
+    ("meta", "hash"),
+    ("due", "zset"),
+    ("due-index", "hash"),
+    ("due-index-until", "zset"),
+    ("records", "hash"),
+    ("bodies", "hash"),
+    ("headers", "hash"),
+    ("pending", "zset"),
+    ("pending-urgent", "zset"),
+    ("pending-later", "zset"),
+    ("ready", "zset"),
+    ("ready-by-due", "zset"),
+    ("expiries", "zset"),
+    ("leases", "zset"),
+    ("session-leases", "zset"),
+    ("dead", "zset"),
+    ("dead-by-due", "zset"),
+    ("keys", "hash"),
+    ("dead-keys", "zset"),
+    ("idempotency", "hash"),
+    ("idempotency-until", "zset"),
+    ("calls", "hash"),
+    ("waiters", "hash"),
+    ("purged", "hash"),
 ];
 
 /// The directory's keys with fixed names, and their types.
-pub(super) const DIRECTORY: [(&str, &str); 6] =
-    [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];
+pub(super) const DIRECTORY: [(&str, &str); 6] = [
+    ("meta", "hash"),
+    ("queues", "zset"),
+    ("registrations", "hash"),
+    ("blocks", "zset"),
+    ("clients", "hash"),
+    ("heartbeats", "zset"),
+];
 
 /// The partition of a message with this key.
-pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
-    of_text(key.as_str(), spread)
+pub(super) fn of_key(key: &Key, partitions: u16) -> u16 {
+    of_text(key.as_str(), partitions)
 }
 
-/// The partition that remembers this token.
-pub(super) fn of_token(token: &IdempotencyKey, spread: u16) -> u16 {
-    of_text(token.as_str(), spread)
+/// The partition that remembers this idempotency key.
+pub(super) fn of_idempotency_key(key: &IdempotencyKey, partitions: u16) -> u16 {
+    of_text(key.as_str(), partitions)
 }
 
 /// FNV-1a: all processes and versions must agree. <http://www.isthe.com/chongo/tech/comp/fnv/>
-fn of_text(text: &str, spread: u16) -> u16 {
+fn of_text(text: &str, partitions: u16) -> u16 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // A spread is at least 1 and has 16 bits.
-    (hash % u64::from(spread.max(1))) as u16
+    // A number of partitions is at least 1 and has 16 bits.
+    (hash % u64::from(partitions.max(1))) as u16
 }
 
 /// How many numbers are reserved together.

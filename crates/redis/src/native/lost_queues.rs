@@ -13,7 +13,7 @@
 //!
 //! The directory also records over how many partitions a queue is spread, as processes report at their beats. A
 //! process that learns of more partitions than it knows checks the others, for the first partition may have lost its
-//! settings: `spread` restores them.
+//! settings: `partitions` restores them.
 //!
 //! A registration made here is as good as any: a process that unregisters the queue at the same time has seen all
 //! partitions empty, and gives up only registrations before this one; or it sees this one, and partitions that are
@@ -30,7 +30,7 @@ use super::directory::unreadable;
 use super::inspect::Retries;
 use super::layout::{Partition, block_of};
 use super::pack::{Fields, Pack, PackReply};
-use super::partition::{NoAnswer, spreading};
+use super::partition::{NoAnswer, with_partitions};
 use super::script_call::locked;
 use super::scripts::Script;
 
@@ -136,7 +136,7 @@ impl Inner {
             let unknown = self.unknown(&others, false, Retries::Once).await?.unknown;
             self.bring_back(unknown).await;
             self.enter_blocks_again().await?;
-            self.say_bound_again();
+            self.enter_session_leases_again();
         }
         let mut used = locked(&self.used);
         used.some_were_lost = false;
@@ -158,7 +158,7 @@ impl Inner {
             let (some, behind) = left.split_at(left.len().min(NAMES));
             let names: Vec<_> = some.iter().map(|queue| Pack::from(queue.as_str())).collect();
             let arguments = Fields::new().with("names", names).with("floor", self.reserved_to());
-            let arguments = if are_used { self.with_spreads(arguments, some) } else { arguments };
+            let arguments = if are_used { self.with_assumed(arguments, some) } else { arguments };
             let reply = self.wire.directory_within(Script::Known, arguments, patience).await?;
             // Indexes count from 1.
             let named = |place: &PackReply| {
@@ -169,8 +169,8 @@ impl Inner {
                 found.unknown.push(named(place)?);
             }
             for told in reply.get("wider").items() {
-                let spread = told.at(1).uint().and_then(|spread| u16::try_from(spread).ok());
-                found.wider.push((named(told.at(0))?, spread.ok_or_else(unreadable)?));
+                let partitions = told.at(1).uint().and_then(|partitions| u16::try_from(partitions).ok());
+                found.wider.push((named(told.at(0))?, partitions.ok_or_else(unreadable)?));
             }
             found.run = reply.get("run").bytes().cloned().or(found.run);
             left = behind;
@@ -181,9 +181,11 @@ impl Inner {
     }
 
     /// Adds over how many partitions some queues are spread, as far as is known here.
-    fn with_spreads(&self, arguments: Fields, queues: &[QueueName]) -> Fields {
-        let spreads: Vec<_> = queues.iter().map(|queue| u32::from(self.spread(queue))).collect();
-        arguments.with("spreads", spreads).with("spread", u32::from(self.limits.defaults.spread))
+    fn with_assumed(&self, arguments: Fields, queues: &[QueueName]) -> Fields {
+        let known_partitions: Vec<_> = queues.iter().map(|queue| u32::from(self.partitions(queue))).collect();
+        arguments
+            .with("assumed", known_partitions)
+            .with("partitions", u32::from(self.limits.defaults.partitions))
     }
 
     /// The directory says that a queue has more partitions than this process knows of: its first partition may have lost its
@@ -192,7 +194,7 @@ impl Inner {
         if self.finish_change_from(queue, told).await? < told {
             let names = vec![Pack::from(queue.as_str())];
             let arguments = Fields::new().with("names", names).with("floor", 0_u32).flag("sure", true);
-            let arguments = self.with_spreads(arguments, std::slice::from_ref(queue));
+            let arguments = self.with_assumed(arguments, std::slice::from_ref(queue));
             self.wire.directory_within(Script::Known, arguments, Retries::Once).await?;
         }
         Ok(())
@@ -226,7 +228,7 @@ impl Inner {
             .flag("force", true)
             .with("above", found.reg)
             .with("floor", seen.max(self.reserved_to()))
-            .with("spread", u32::from(self.limits.defaults.spread));
+            .with("partitions", u32::from(self.limits.defaults.partitions));
         let reply = self.wire.directory_within(Script::Enter, arguments, Retries::Once).await?;
         self.note_count(&reply);
         if !self.found(queue).await?.has_something {
@@ -237,10 +239,10 @@ impl Inner {
     }
 
     async fn found(&self, queue: &QueueName) -> Result<FoundQueue> {
-        spreading!(self, queue, |spread| {
+        with_partitions!(self, queue, |partitions| {
             let mut found = FoundQueue::default();
-            for at in Partition::all(queue, spread) {
-                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Retries::Once);
+            for at in Partition::all(queue, partitions) {
+                let stats = self.on_within(&at, partitions, Script::Stats, Fields::new(), Retries::Once);
                 let stats = stats.await?.reply;
                 found.has_something |= !stats.get("bare").is_set();
                 found.reg = found.reg.max(stats.get("reg").uint().unwrap_or(0));

@@ -55,7 +55,7 @@ fn read_held(queue: &QueueName, record: &Bytes) -> Option<ScriptMessage> {
         lease_ms,
         deadline_mono_ms: deadline,
         deadline: instant(deadline)?,
-        bound: process != 0,
+        session: process != 0,
     };
     let standing = Standing {
         state: State::Leased(lease),
@@ -149,7 +149,7 @@ fn lease(record: &PackReply) -> Option<Lease> {
         // Redis has one clock, and leases run on it.
         deadline_mono_ms: deadline.as_ms().unsigned_abs(),
         deadline,
-        bound: record.get("B").is_set(),
+        session: record.get("B").is_set(),
     })
 }
 

@@ -9,9 +9,10 @@
 //!   replies; `confirm`: connections for calls that replicas confirm; `said`: the meaning of the server's errors;
 //!   `recent`: a bounded map
 //! - `layout`, `message`, `settings`: where data is stored, and how it is read
-//! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the spread
+//! - `partition`: calls on partitions, and queues that are spread over several; `repartition`: changing the number of
+//!   partitions
 //! - `directory`: what the queues share: names, numbers; `lost_queues`: restoring what it has lost; `session_leases`:
-//!   the processes, and leases bound to them
+//!   the processes, and session leases
 //! - `put`, `take`, `settle`, `expire_lease`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: one call
 //!   each, with its relatives; `walk`: lists of leased messages; `retention`, `deaths`: how long messages stay dead,
 //!   and the counts of deaths
@@ -93,7 +94,7 @@ use crate::OpenError;
 /// current-thread runtime, the call may never return.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
-/// - **Leases** that are bound end with this process: when the store is opened again under the same `client` name, or
+/// - **Session leases** end with this process: when the store is opened again under the same `client` name, or
 ///   when the process has sent no heartbeat for 15 seconds.
 /// - **Numbers** rise within a process; between processes they rise by blocks of 256.
 /// - **The cap of leased messages** is watched, not locked: several processes together may pass it for a moment.
@@ -147,10 +148,10 @@ struct Inner {
     /// The default settings, as scripts receive them.
     defaults: Pack,
     clock: Arc<dyn Clock>,
-    /// Queues whose spread differs from the default, as far as this process knows. For one that was dropped from the
-    /// map, a script returns the spread again.
-    spreads: Mutex<Recent<QueueName, u16>>,
-    /// Chooses the partition of the next message without a key or token, in a queue that is spread.
+    /// Queues whose number of partitions differs from the default, as far as this process knows. For one that was
+    /// dropped from the map, a script returns the number of partitions again.
+    known_partitions: Mutex<Recent<QueueName, u16>>,
+    /// Chooses the partition of the next message without a key or idempotency key, in a queue that is spread.
     turn: AtomicUsize,
     numbers: tokio::sync::Mutex<ReservedNumbers>,
     /// Blocks of numbers that are entered in the directory for this process and its partitions.
@@ -164,10 +165,10 @@ struct Inner {
     /// The pace at which unused old blocks of numbers are looked for.
     pace: Mutex<BlockPace>,
     /// Where this process binds leases.
-    bound: Mutex<SessionLeases>,
+    session: Mutex<SessionLeases>,
     /// Notified when the directory has removed some of its partitions, or no take under way may bind any leases.
     left: Notify,
-    /// The number of slices of bound leases that were ended.
+    /// The number of slices of session leases that were ended.
     released: AtomicU64,
     /// The number of queues in the directory when it was last asked.
     queue_count: AtomicU64,
@@ -291,14 +292,14 @@ impl Store for RedisStore {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        if let Some(refusal) = self.inner.refuses(take.bound) {
+        if let Some(refusal) = self.inner.refuses(take.session) {
             return Err(refusal);
         }
         waiting::take(&self.inner, &self.runtime, take).await
     }
 
     async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
-        if let Some(refusal) = self.inner.refuses(terms.bound) {
+        if let Some(refusal) = self.inner.refuses(terms.session) {
             return Err(refusal);
         }
         waiting::take_id(&self.inner, &self.runtime, queue, id, terms).await

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
-use super::partition::SPREADS;
+use super::layout::{DIRECTORY, LAYOUT, directory};
+use super::partition::KNOWN_QUEUES;
 use super::recent::Recent;
 use super::script_call::{Wire, locked, random};
 use super::timer::Timer;
@@ -103,7 +103,7 @@ impl RedisStore {
     /// spends no attempt. Calls under way are completed, and other processes go on. Returns false if it was called
     /// before: then nothing is done.
     ///
-    /// Without it, bound leases run out once this process has been silent for long. It takes as long as Redis needs,
+    /// Without it, session leases run out once this process has been silent for long. It takes as long as Redis needs,
     /// and gives up when nothing could be given back for ten seconds.
     ///
     /// # Errors
@@ -150,8 +150,8 @@ impl RedisStore {
     /// remembers beyond a call.
     #[doc(hidden)]
     pub fn kept_for_test(&self) -> (usize, usize) {
-        let places = self.inner.wire.places() + locked(&self.inner.bound).places();
-        let places = places + locked(&self.inner.spreads).len();
+        let places = self.inner.wire.places() + locked(&self.inner.session).places();
+        let places = places + locked(&self.inner.known_partitions).len();
         (self.inner.timer.sleepers(), places)
     }
 
@@ -173,7 +173,7 @@ impl RedisStore {
             defaults: settings::defaults(&limits.defaults),
             limits,
             clock,
-            spreads: std::sync::Mutex::new(Recent::new(SPREADS)),
+            known_partitions: std::sync::Mutex::new(Recent::new(KNOWN_QUEUES)),
             turn: AtomicUsize::new(random() as usize),
             numbers: Default::default(),
             entered: Default::default(),
@@ -181,7 +181,7 @@ impl RedisStore {
             given_up: AtomicU64::new(0),
             used: Default::default(),
             pace: Default::default(),
-            bound: Default::default(),
+            session: Default::default(),
             left: Notify::new(),
             released: AtomicU64::new(0),
             // Assumed to be near the limit, until the directory was asked.
@@ -244,8 +244,8 @@ impl Inner {
     /// meanwhile, or other processes would consider it dead and end its leases.
     async fn give_all_back(&self) -> Result<(), Error> {
         let given = async {
-            let ((), released) = tokio::join!(self.pay_all_returns(), self.release_bound());
-            self.forget_bound().await;
+            let ((), released) = tokio::join!(self.pay_all_returns(), self.release_session_leases());
+            self.forget_session_leases().await;
             released
         };
         let beats = self.go_on_being_heard();
@@ -286,7 +286,7 @@ impl Inner {
         look(link).await?;
         match self.introduce(link.address().client.as_deref()).await {
             Ok(None) => Ok(()),
-            Ok(Some(there)) => Err(OpenError::Spread { there, asked: self.limits.defaults.spread }),
+            Ok(Some(there)) => Err(OpenError::Partitions { there, asked: self.limits.defaults.partitions }),
             Err(Error::ForeignData { reason }) => Err(OpenError::Foreign { found: reason.into() }),
             Err(error) => Err(unreachable(link, &error)),
         }
@@ -329,8 +329,8 @@ impl Inner {
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
         // If this fails, it is retried at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
-        let leave_unbound = async { drop(self.leave_unbound().await) };
-        tokio::join!(self.retain_all(), clear_blocks, self.retire_bare(), find_lost, leave_unbound);
+        let leave_idle_partitions = async { drop(self.leave_idle_partitions().await) };
+        tokio::join!(self.retain_all(), clear_blocks, self.retire_bare(), find_lost, leave_idle_partitions);
     }
 
     /// Frees what is bound to dead processes. What fails now is retried at a later beat.
@@ -479,8 +479,8 @@ async fn look(link: &Link) -> Result<(), OpenError> {
         }
     }
     let layout: Option<String> =
-        link.ask(redis::cmd("HGET").arg(format!("{directory}m")).arg("v")).await.map_err(failed)?;
-    match layout.filter(|layout| !LAYOUTS.contains(&layout.as_str())) {
+        link.ask(redis::cmd("HGET").arg(format!("{directory}meta")).arg("v")).await.map_err(failed)?;
+    match layout.filter(|layout| layout != LAYOUT) {
         Some(layout) => Err(OpenError::Layout {
             found: format!("layout {layout} is not known to this version of dwell, which has {LAYOUT}"),
         }),

@@ -1,5 +1,5 @@
-//! Calls on partitions. A script receives the spread of its queue, and answers nothing but the correct one if that is
-//! wrong.
+//! Calls on partitions. A script receives the number of partitions of its queue, and answers nothing but the correct
+//! one if that is wrong.
 
 use std::sync::atomic::Ordering;
 
@@ -21,16 +21,16 @@ pub(super) const BODIES: usize = 256 * 1024;
 /// How many calls process what time has brought about, before a call that does not depend on it goes on without.
 const ROUNDS: u32 = 8;
 
-/// How many queues whose spread differs from the default are remembered at least; up to twice as many for a while.
-/// One that was dropped costs one script more. A take names far fewer.
-pub(super) const SPREADS: usize = 16_384;
+/// How many queues whose number of partitions differs from the default are remembered at least; up to twice as many for
+/// a while. One that was dropped costs one script more. A take names far fewer.
+pub(super) const KNOWN_QUEUES: usize = 16_384;
 
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// The queue has another spread than assumed, or there is room for more leases: it is known by now. Nothing was
-    /// done.
-    Spread,
+    /// The queue has another number of partitions than assumed, or there is room for more leases: it is known by now.
+    /// Nothing was done.
+    Partitions,
     Failed(Error),
 }
 
@@ -40,29 +40,30 @@ impl From<Error> for NoAnswer {
     }
 }
 
-/// Retries a call on a queue until its spread is known.
+/// Retries a call on a queue until its number of partitions is known.
 ///
 /// A macro, since a future made by a closure that borrows is not known to be `Send`.
-macro_rules! spreading {
-    ($inner:expr, $queue:expr, |$spread:ident| $call:expr) => {{
+macro_rules! with_partitions {
+    ($inner:expr, $queue:expr, |$partitions:ident| $call:expr) => {{
         let mut tries = 0;
         loop {
-            let $spread = $inner.spread($queue);
+            let $partitions = $inner.partitions($queue);
             let answer: std::result::Result<_, $crate::native::partition::NoAnswer> = async { $call }.await;
             match answer {
                 Ok(answer) => break Ok(answer),
                 Err($crate::native::partition::NoAnswer::Failed(error)) => break Err(error),
-                Err($crate::native::partition::NoAnswer::Spread) if tries < 16 => tries += 1,
+                Err($crate::native::partition::NoAnswer::Partitions) if tries < 16 => tries += 1,
                 // A client that changes it this often keeps the queue from being served.
-                Err($crate::native::partition::NoAnswer::Spread) => {
-                    let reason = format!("the spread of queue '{}' changes all the time", $queue);
+                Err($crate::native::partition::NoAnswer::Partitions) => {
+                    let reason =
+                        format!("the number of partitions of queue '{}' changes all the time", $queue);
                     break Err(dwell_store::Error::Unavailable { reason: reason.into() });
                 }
             }
         }
     }};
 }
-pub(super) use spreading;
+pub(super) use with_partitions;
 
 /// An answer, and the server's clock when it was given.
 pub(super) struct PartitionAnswer {
@@ -74,40 +75,40 @@ pub(super) struct PartitionAnswer {
 
 impl Inner {
     /// The number of partitions of a queue, as far as is known here.
-    pub(super) fn spread(&self, queue: &QueueName) -> u16 {
-        locked(&self.spreads).get(queue).copied().unwrap_or(self.limits.defaults.spread)
+    pub(super) fn partitions(&self, queue: &QueueName) -> u16 {
+        locked(&self.known_partitions).get(queue).copied().unwrap_or(self.limits.defaults.partitions)
     }
 
-    pub(super) fn note_spread(&self, queue: &QueueName, spread: u16) {
-        let mut spreads = locked(&self.spreads);
-        if spread == self.limits.defaults.spread {
-            spreads.forget(queue);
+    pub(super) fn note_partitions(&self, queue: &QueueName, partitions: u16) {
+        let mut known_partitions = locked(&self.known_partitions);
+        if partitions == self.limits.defaults.partitions {
+            known_partitions.forget(queue);
         } else {
-            spreads.meet(queue.clone(), spread);
+            known_partitions.meet(queue.clone(), partitions);
         }
     }
 
-    /// Calls a script on a partition of a queue that is spread over `spread`.
+    /// Calls a script on a partition of a queue that is spread over `partitions`.
     pub(super) async fn on(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<PartitionAnswer, NoAnswer> {
-        self.on_within(at, spread, script, arguments, Retries::Usual).await
+        self.on_within(at, partitions, script, arguments, Retries::Usual).await
     }
 
     pub(super) async fn on_within(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         script: Script,
         arguments: Fields,
         patience: Retries,
     ) -> std::result::Result<PartitionAnswer, NoAnswer> {
         let lane = self.wire.lane(script);
-        self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
+        self.on_lane(lane.as_ref(), at, partitions, script, arguments, patience).await
     }
 
     /// The same on the given lane, for callers that may have to repeat the call.
@@ -115,19 +116,19 @@ impl Inner {
         &self,
         lane: Option<&NumberedCaller<'_>>,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         script: Script,
         arguments: Fields,
         patience: Retries,
     ) -> std::result::Result<PartitionAnswer, NoAnswer> {
-        if at.index >= spread {
+        if at.index >= partitions {
             // It was believed to have the partition when the call began.
-            return Err(NoAnswer::Spread);
+            return Err(NoAnswer::Partitions);
         }
-        self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(spread)), patience).await
+        self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(partitions)), patience).await
     }
 
-    /// The same, whatever the spread of the queue.
+    /// The same, whatever the number of partitions of the queue.
     pub(super) async fn ask(
         &self,
         at: &Partition,
@@ -156,7 +157,7 @@ impl Inner {
         arguments: Fields,
         patience: Retries,
     ) -> std::result::Result<PartitionAnswer, NoAnswer> {
-        let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
+        let believed = arguments.uint("W").and_then(|partitions| u16::try_from(partitions).ok());
         let arguments = arguments.with("D", self.defaults.clone());
         let (mut lapsed, mut rounds) = (0_u64, 0);
         loop {
@@ -175,15 +176,17 @@ impl Inner {
             if let Some(given_up) = reply.get("given_up").uint() {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
             }
-            if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
-                // The first partition decides, unless it may have lost the queue's spread.
-                let is_less = believed.is_some_and(|believed| spread < believed);
+            if let Some(partitions) =
+                reply.get("partitions").uint().and_then(|partitions| u16::try_from(partitions).ok())
+            {
+                // The first partition decides, unless it may have lost the queue's number of partitions.
+                let is_less = believed.is_some_and(|believed| partitions < believed);
                 if at.index == 0 && !reply.get("moves").is_set() && !is_less {
-                    self.note_spread(&at.queue, spread);
+                    self.note_partitions(&at.queue, partitions);
                 } else {
-                    self.learn_spread(at, believed).await?;
+                    self.learn_partitions(at, believed).await?;
                 }
-                return Err(NoAnswer::Spread);
+                return Err(NoAnswer::Partitions);
             }
             if reply.get("more").is_set() {
                 rounds += 1;
@@ -221,8 +224,8 @@ impl Inner {
 }
 
 /// The share of one partition in a queue's cap: the same for each.
-pub(super) fn share(cap: usize, spread: u16) -> usize {
-    cap.div_ceil(usize::from(spread.max(1)))
+pub(super) fn share(cap: usize, partitions: u16) -> usize {
+    cap.div_ceil(usize::from(partitions.max(1)))
 }
 
 pub(super) fn unreadable(queue: &QueueName) -> Error {
@@ -288,19 +291,19 @@ mod tests {
         let server = Server::start();
         let store = RedisStore::open(server.address(), Limits::default()).await.unwrap();
         let wide = QueueName::new("wide").unwrap();
-        store.configure(wide.clone(), vec![SettingChange::Set(Setting::Spread(3))]).await.unwrap();
+        store.configure(wide.clone(), vec![SettingChange::Set(Setting::Partitions(3))]).await.unwrap();
         for put in store.put(vec![Put::new(wide.clone(), "m"); PUTS]).await {
             put.unwrap();
         }
-        for n in 0..3 * SPREADS {
-            store.inner.note_spread(&QueueName::new(&format!("q{n}")).unwrap(), 3);
+        for n in 0..3 * KNOWN_QUEUES {
+            store.inner.note_partitions(&QueueName::new(&format!("q{n}")).unwrap(), 3);
         }
-        let kept = locked(&store.inner.spreads).len();
+        let kept = locked(&store.inner.known_partitions).len();
         let places = store.kept_for_test().1;
-        assert!(kept <= 2 * SPREADS && kept <= places, "{kept} are remembered, {places} with all else");
-        // A spread that was dropped is returned again, and the queue is served as before.
-        assert_eq!(store.inner.spread(&wide), 1);
+        assert!(kept <= 2 * KNOWN_QUEUES && kept <= places, "{kept} are remembered, {places} with all else");
+        // A number of partitions that was dropped is returned again, and the queue is served as before.
+        assert_eq!(store.inner.partitions(&wide), 1);
         let taken = store.take(Take::from(wide.clone()).max(PUTS)).await.unwrap();
-        assert_eq!((taken.len(), store.inner.spread(&wide)), (PUTS, 3));
+        assert_eq!((taken.len(), store.inner.partitions(&wide)), (PUTS, 3));
     }
 }

@@ -11,7 +11,7 @@ use super::dead::{broken_off, failed};
 use super::inspect::{NAMES, Retries, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{NoAnswer, spreading};
+use super::partition::{NoAnswer, with_partitions};
 use super::script_call::{locked, unknown_after};
 use super::scripts::Script;
 
@@ -26,8 +26,8 @@ const LOOK_MS: u64 = 60 * 60 * 1_000;
 pub(super) struct Dropped {
     /// The number of messages that were deleted.
     pub(super) done: u64,
-    /// The settings are deleted, except for the queue's own spread.
-    has_spread: bool,
+    /// The settings are deleted, except for the queue's own number of partitions.
+    has_partitions: bool,
 }
 
 impl Inner {
@@ -39,10 +39,10 @@ impl Inner {
     /// See [`Store::delete_queue`](dwell_store::Store::delete_queue).
     pub(super) async fn delete_queue(&self, queue: &QueueName) -> Result<u64> {
         let all = Fields::new().flag("pending", true).flag("dead", true).flag("own", true);
-        let Dropped { done, has_spread } = self.drop_all(queue, all).await?;
-        if has_spread {
+        let Dropped { done, has_partitions } = self.drop_all(queue, all).await?;
+        if has_partitions {
             // As any change of it: not while there are messages, and in all partitions or none.
-            let reset = vec![SettingChange::Reset(SettingName::Spread)];
+            let reset = vec![SettingChange::Reset(SettingName::Partitions)];
             match self.configure(queue, reset).await {
                 Ok(_) | Err(Error::SettingFixed { .. }) => {}
                 Err(error) => return Err(unknown_after(error)),
@@ -52,15 +52,15 @@ impl Inner {
     }
 
     pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<Dropped> {
-        // What was dropped stays dropped, even if the spread turns out to be another one on the way.
-        let (mut done, mut has_spread, mut begun) = (0, false, false);
-        let dropped = spreading!(self, queue, |spread| {
+        // What was dropped stays dropped, even if the number of partitions turns out to be another one on the way.
+        let (mut done, mut has_partitions, mut begun) = (0, false, false);
+        let dropped = with_partitions!(self, queue, |partitions| {
             let mut bare = true;
-            for at in Partition::all(queue, spread) {
-                let reply = self.on(&at, spread, Script::Drop, what.clone()).await?.reply;
+            for at in Partition::all(queue, partitions) {
+                let reply = self.on(&at, partitions, Script::Drop, what.clone()).await?.reply;
                 begun = true;
                 done += reply.get("done").uint().unwrap_or(0);
-                has_spread |= reply.get("kept").is_set();
+                has_partitions |= reply.get("kept").is_set();
                 bare &= is_bare(&reply);
                 if reply.get("trash").is_set() {
                     locked(&self.trash).insert(at);
@@ -80,7 +80,7 @@ impl Inner {
         if bare {
             self.note_bare(queue).await;
         }
-        Ok(Dropped { done, has_spread })
+        Ok(Dropped { done, has_partitions })
     }
 
     /// Checks all queues for data that was set aside by processes that have ended since, and for dead messages past

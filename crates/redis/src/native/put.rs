@@ -10,8 +10,8 @@ use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 use super::Inner;
 use super::inspect::Retries;
 use super::layout::{
-    FRESH_BODY, Partition, block_of, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
-    place_in_block,
+    FRESH_BODY, Partition, block_of, field_of, id_bytes, id_of, id_put_with, number_of, of_idempotency_key,
+    of_key, place_in_block,
 };
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Beside, Fields, Pack, PackReply};
@@ -48,7 +48,7 @@ impl PutItem {
             && put.body.len() <= FRESH_BODY
             && put.priority == DEFAULT_PRIORITY
             && put.headers.is_empty()
-            && (&put.key, &put.token, put.lease_ms, put.max_attempts, put.expires)
+            && (&put.key, &put.idempotency_key, put.lease_ms, put.max_attempts, put.expires)
                 == (&None, &None, None, None, None)
     }
 }
@@ -78,22 +78,22 @@ impl Inner {
                 // Empty queues must not take the place of others.
                 self.retire_bare().await;
             }
-            // The known spread may change on the way: a message goes into the partition that follows from the spread
-            // which its script receives.
+            // The known number of partitions may change on the way: a message goes into the partition that follows from
+            // the number of partitions which its script receives.
             let mut groups: BTreeMap<(usize, &QueueName, u16, u16), Vec<usize>> = BTreeMap::new();
             for index in left {
                 let put = &items[index].put;
                 let turn = if alone { index } else { 0 };
-                let spread = self.spread(&put.queue);
-                let part = self.partition_of(put, spread);
-                groups.entry((turn, &put.queue, part, spread)).or_default().push(index);
+                let partitions = self.partitions(&put.queue);
+                let part = self.partition_of(put, partitions);
+                groups.entry((turn, &put.queue, part, partitions)).or_default().push(index);
             }
             let (mut renumber, mut highest) = (Vec::new(), 0);
-            for ((_, queue, part, spread), indexes) in groups {
+            for ((_, queue, part, partitions), indexes) in groups {
                 let at = Partition::new(queue, part);
                 for chunk in chunks(&items, &indexes) {
                     match self
-                        .put_chunk(&at, spread, chunk.iter().map(|index| &items[*index]).collect())
+                        .put_chunk(&at, partitions, chunk.iter().map(|index| &items[*index]).collect())
                         .await
                     {
                         Ok(outcomes) => {
@@ -107,7 +107,7 @@ impl Inner {
                                 }
                             }
                         }
-                        Err(NoAnswer::Spread) => break,
+                        Err(NoAnswer::Partitions) => break,
                         Err(NoAnswer::Failed(error)) => {
                             chunk.iter().for_each(|index| answers[*index] = Some(Err(error.clone())));
                         }
@@ -126,17 +126,18 @@ impl Inner {
                 }
             }
         }
-        let unsettled =
-            || Err(Error::Unavailable { reason: "the queue's spread changes all the time".into() });
+        let unsettled = || {
+            Err(Error::Unavailable { reason: "the queue's number of partitions changes all the time".into() })
+        };
         answers.into_iter().map(|answer| answer.unwrap_or_else(unsettled)).collect()
     }
 
-    fn partition_of(&self, put: &Put, spread: u16) -> u16 {
-        match (&put.key, &put.token) {
-            _ if spread == 1 => 0,
-            (Some(key), _) => of_key(key, spread),
-            (None, Some(token)) => of_token(token, spread),
-            (None, None) => (self.turn.fetch_add(1, Ordering::Relaxed) % usize::from(spread)) as u16,
+    fn partition_of(&self, put: &Put, partitions: u16) -> u16 {
+        match (&put.key, &put.idempotency_key) {
+            _ if partitions == 1 => 0,
+            (Some(key), _) => of_key(key, partitions),
+            (None, Some(idempotency_key)) => of_idempotency_key(idempotency_key, partitions),
+            (None, None) => (self.turn.fetch_add(1, Ordering::Relaxed) % usize::from(partitions)) as u16,
         }
     }
 
@@ -144,62 +145,68 @@ impl Inner {
     async fn put_chunk(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         items: Vec<&PutItem>,
     ) -> std::result::Result<Vec<PutState>, NoAnswer> {
-        if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
+        if partitions > 1
+            && items.iter().any(|item| item.put.idempotency_key.is_some() && item.put.key.is_some())
+        {
             let mut outcomes = Vec::with_capacity(items.len());
             for item in items {
-                match self.put_under_token(at, spread, item).await {
+                match self.put_under_idempotency_key(at, partitions, item).await {
                     Ok(outcome) => outcomes.push(outcome),
                     Err(NoAnswer::Failed(error)) => outcomes.push(PutState::Answered(Err(error))),
                     // What was put stays put; the rest go where they belong by now.
-                    Err(NoAnswer::Spread) if !outcomes.is_empty() => break,
-                    Err(NoAnswer::Spread) => return Err(NoAnswer::Spread),
+                    Err(NoAnswer::Partitions) if !outcomes.is_empty() => break,
+                    Err(NoAnswer::Partitions) => return Err(NoAnswer::Partitions),
                 }
             }
             return Ok(outcomes);
         }
-        self.put_there(at, spread, &items).await
+        self.put_there(at, partitions, &items).await
     }
 
-    /// A keyed message lies with its key, and its token is remembered with the token, perhaps in another partition.
+    /// A keyed message lies with its key, and its idempotency key is remembered with that, perhaps in another
+    /// partition.
     ///
-    /// 1. That partition is asked whether the token was used for another message. 2. The message is put, and its own
-    ///    partition remembers the token with it. 3. The answer is stored in the token's partition.
+    /// 1. That partition is asked whether the idempotency key was used for another message. 2. The message is put,
+    ///    and its own partition remembers the idempotency key with it. 3. The answer is stored in the partition of
+    ///    the idempotency key.
     ///
-    /// A process that dies between 2 and 3, or cannot do 3, leaves the token known where the same message would be
-    /// put again. The answer is always that of 2: a failover of the message's partition loses message and token
-    /// together, and the token's partition would go on answering for a message that is not there.
-    async fn put_under_token(
+    /// A process that dies between 2 and 3, or cannot do 3, leaves the idempotency key known where the same message
+    /// would be put again. The answer is always that of 2: a failover of the message's partition loses both
+    /// together, and the other partition would go on answering for a message that is not there.
+    async fn put_under_idempotency_key(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         item: &PutItem,
     ) -> std::result::Result<PutState, NoAnswer> {
-        let (Some(token), Some(_)) = (&item.put.token, &item.put.key) else {
-            let mut outcomes = self.put_there(at, spread, &[item]).await?;
+        let (Some(idempotency_key), Some(_)) = (&item.put.idempotency_key, &item.put.key) else {
+            let mut outcomes = self.put_there(at, partitions, &[item]).await?;
             return outcomes.pop().ok_or_else(|| unreadable(&at.queue).into());
         };
-        let home = Partition::new(&at.queue, of_token(token, spread));
+        let home = Partition::new(&at.queue, of_idempotency_key(idempotency_key, partitions));
         if home != *at {
-            let asked =
-                Fields::new().with("t", token.as_str()).with("g", digest(&item.put)).flag("bad", true);
+            let asked = Fields::new()
+                .with("t", idempotency_key.as_str())
+                .with("g", digest(&item.put))
+                .flag("bad", true);
             let asked = Fields::new().with("items", vec![asked]).flag("past", true);
-            let reply = self.put_items(&home, spread, asked).await?;
+            let reply = self.put_items(&home, partitions, asked).await?;
             let known = reply.0.get("items").at(0);
             if is_mismatch(known) {
                 return Ok(self.outcome(&home, item, known, reply.1));
             }
         }
-        let outcome = self.put_there(at, spread, &[item]).await?.pop();
+        let outcome = self.put_there(at, partitions, &[item]).await?.pop();
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
         if let (true, PutState::Answered(Ok(answer))) = (home != *at, &outcome) {
-            let told = Fields::new().with("t", token.as_str()).with("g", digest(&item.put));
+            let told = Fields::new().with("t", idempotency_key.as_str()).with("g", digest(&item.put));
             let told = told.with("r", packed_answer(answer));
             let told = Fields::new().with("items", vec![told]).flag("past", true);
             // The message is put, whatever the outcome of this.
-            let _ = self.put_items(&home, spread, told).await;
+            let _ = self.put_items(&home, partitions, told).await;
         }
         Ok(outcome)
     }
@@ -207,7 +214,7 @@ impl Inner {
     async fn put_there(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         items: &[&PutItem],
     ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let numbers: Vec<_> = items.iter().map(|item| item.number).collect();
@@ -216,42 +223,44 @@ impl Inner {
             true => packed_fresh(items, at.index),
             false => Fields::new().with("items", items.iter().map(|item| packed(item)).collect::<Vec<_>>()),
         };
-        let (reply, now) = self.put_items(at, spread, with_numbers(fields, items)).await?;
+        let (reply, now) = self.put_items(at, partitions, with_numbers(fields, items)).await?;
         if reply.get("past").is_set() {
             let past = reply.get("past").items().iter();
-            let past: Vec<u16> = past.filter_map(|spread| spread.uint()?.try_into().ok()).collect();
-            return self.put_unless_known(at, spread, items, &past).await;
+            let past: Vec<u16> = past.filter_map(|partitions| partitions.uint()?.try_into().ok()).collect();
+            return self.put_unless_known(at, partitions, items, &past).await;
         }
         self.outcomes(at, items, &reply, now)
     }
 
-    /// Looks the tokens up where earlier spreads of the queue have put them, and puts those that are unknown there.
+    /// Looks the idempotency keys up where earlier numbers of partitions have put them, and puts those that are unknown
+    /// there.
     async fn put_unless_known(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         items: &[&PutItem],
         past: &[u16],
     ) -> std::result::Result<Vec<PutState>, NoAnswer> {
         let mut homes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
-            let Some(token) = &item.put.token else { continue };
-            for spread in past {
-                homes.entry(of_token(token, *spread)).or_default().push(index);
+            let Some(idempotency_key) = &item.put.idempotency_key else { continue };
+            for partitions in past {
+                homes.entry(of_idempotency_key(idempotency_key, *partitions)).or_default().push(index);
                 if let Some(key) = &item.put.key {
-                    homes.entry(of_key(key, *spread)).or_default().push(index);
+                    homes.entry(of_key(key, *partitions)).or_default().push(index);
                 }
             }
         }
         let mut outcomes: Vec<Option<PutState>> = items.iter().map(|_| None).collect();
         for (home, indexes) in homes {
-            let puts = indexes.iter().map(|index| &items[*index].put).filter(|put| put.token.is_some());
+            let puts =
+                indexes.iter().map(|index| &items[*index].put).filter(|put| put.idempotency_key.is_some());
             let digests: Vec<_> = puts.clone().map(digest).collect();
-            let tokens = puts.filter_map(|put| put.token.as_ref());
-            let tokens: Vec<_> = tokens.map(|token| Pack::from(token.as_str())).collect();
+            let keys = puts.filter_map(|put| put.idempotency_key.as_ref());
+            let keys: Vec<_> = keys.map(|key| Pack::from(key.as_str())).collect();
             let number = home;
             let home = Partition::new(&at.queue, home);
-            let asked = Fields::new().with("tokens", tokens).with("digests", digests);
+            let asked = Fields::new().with("idempotency_keys", keys).with("digests", digests);
             let answered = self.ask(&home, Script::Recall, asked).await?;
             for (index, known) in indexes.iter().zip(answered.reply.get("known").items()) {
                 // Only the partition of the message itself knows that a failover has lost it.
@@ -265,7 +274,7 @@ impl Inner {
             let left_items: Vec<_> = left.iter().map(|index| items[*index]).collect();
             let fields = left_items.iter().map(|item| packed(item)).collect::<Vec<_>>();
             let fields = with_numbers(Fields::new().with("items", fields).flag("past", true), &left_items);
-            let (reply, now) = self.put_items(at, spread, fields).await?;
+            let (reply, now) = self.put_items(at, partitions, fields).await?;
             for (index, outcome) in left.into_iter().zip(self.outcomes(at, &left_items, &reply, now)?) {
                 outcomes[index] = Some(outcome);
             }
@@ -296,18 +305,18 @@ impl Inner {
     async fn put_items(
         &self,
         at: &Partition,
-        spread: u16,
+        partitions: u16,
         items: Fields,
     ) -> std::result::Result<(PackReply, Timestamp), NoAnswer> {
-        let tokens = share(self.limits.put_tokens_per_queue, spread);
-        let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
+        let remembered = share(self.limits.idempotency_keys_per_queue, partitions);
+        let mut fields = items.with("shard", u32::from(at.index)).with("idempotency_keys", remembered);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
         // One lane for all tries: an earlier one that arrives late is refused, and puts nothing in addition.
         let lane = self.wire.lane(Script::Put);
         loop {
             let fields_now = fields.clone();
             let answered =
-                self.on_lane(lane.as_ref(), at, spread, Script::Put, fields_now, Retries::Usual).await?;
+                self.on_lane(lane.as_ref(), at, partitions, Script::Put, fields_now, Retries::Usual).await?;
             if answered.reply.get("enter").is_set() {
                 if entered == 16 {
                     let reason =
@@ -318,7 +327,7 @@ impl Inner {
                 fields = unregistered.clone().maybe("reg", registration.reg).flag("full", registration.full);
                 (entered, counted) = (entered + 1, false);
             } else if answered.reply.get("others").is_set() && !counted {
-                let others = self.pending_besides(at, spread).await?;
+                let others = self.pending_besides(at, partitions).await?;
                 fields = fields.with("others", others);
                 counted = true;
             } else {
@@ -333,13 +342,13 @@ impl Inner {
     }
 
     /// The number of messages that are pending in the other partitions of a queue.
-    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, NoAnswer> {
+    async fn pending_besides(&self, at: &Partition, partitions: u16) -> std::result::Result<u64, NoAnswer> {
         let mut pending = 0;
-        for other in Partition::all(&at.queue, spread) {
+        for other in Partition::all(&at.queue, partitions) {
             if other == *at {
                 continue;
             }
-            let reply = self.on(&other, spread, Script::Stats, Fields::new()).await?.reply;
+            let reply = self.on(&other, partitions, Script::Stats, Fields::new()).await?.reply;
             pending += reply.get("scheduled").uint().unwrap_or(0) + reply.get("ready").uint().unwrap_or(0);
         }
         Ok(pending)
@@ -439,9 +448,10 @@ fn with_numbers(fields: Fields, items: &[&PutItem]) -> Fields {
 
 fn packed(item: &PutItem) -> Pack {
     let put = &item.put;
-    let token = put.token.as_ref();
-    let fields =
-        Fields::new().maybe("t", token.map(|token| token.as_str())).maybe("g", token.map(|_| digest(put)));
+    let idempotency_key = put.idempotency_key.as_ref();
+    let fields = Fields::new()
+        .maybe("t", idempotency_key.map(|idempotency_key| idempotency_key.as_str()))
+        .maybe("g", idempotency_key.map(|_| digest(put)));
     if item.invalid.is_some() {
         return fields.flag("bad", true).into();
     }
@@ -463,12 +473,12 @@ fn packed(item: &PutItem) -> Pack {
     fields.into()
 }
 
-/// The digest of a put as it is stored with its token.
+/// The digest of a put as it is stored with its idempotency key.
 fn digest(put: &Put) -> Pack {
     Pack::from(&put.digest().0.to_be_bytes()[..])
 }
 
-/// Whether a token is known: by the answer to its put, or as the token of another put.
+/// Whether an idempotency key is known: by the answer to its put, or as that of another put.
 fn is_known(known: &PackReply) -> bool {
     known.at(0).text() == Some("ok")
 }
@@ -480,7 +490,7 @@ fn shard_of(known: &PackReply) -> Option<u16> {
     shard.checked_sub(0x8000)
 }
 
-/// Whether the token was used for a put of other content.
+/// Whether the idempotency key was used for a put of other content.
 fn is_mismatch(known: &PackReply) -> bool {
     known.at(0).text() == Some("mismatch")
 }
@@ -529,10 +539,10 @@ fn answer(item: &PutItem, reply: &PackReply, now: Timestamp, limits: &Limits) ->
         "leased" => Err(Error::Leased { id: id(reply.at(1))? }),
         "foreign" => Err(foreign_item(reply)?),
         "queues" => Err(Error::TooManyQueues { limit: limits.queues }),
-        "tokens" => {
-            let (queue, limit) = (queue(), limits.put_tokens_per_queue);
+        "idempotency_keys" => {
+            let (queue, limit) = (queue(), limits.idempotency_keys_per_queue);
             let reason = format!(
-                "as many put tokens of queue '{queue}' are remembered as may be, {limit}, each for its token_ms"
+                "as many idempotency keys of queue '{queue}' are remembered as may be, {limit}, each for its idempotency_ms"
             );
             Err(Error::Overloaded { reason: reason.into() })
         }

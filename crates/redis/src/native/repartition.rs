@@ -4,20 +4,21 @@
 //! The steps, each in one partition at a time. A step has the change's version, and a partition that has a later one
 //! skips it; so a step that arrives late changes nothing.
 //!
-//! 1. The first partition is closed, if it has no messages. The intended change is noted there (`j` of `m`). A
+//! 1. The first partition is closed, if it has no messages. The intended change is noted there (`j` of `meta`). A
 //!    partition that is closed answers calls with nothing else.
 //! 2. All other partitions of the queue, present and future, are closed, each if it has no messages.
 //! 3. The first partition notes what was decided: forward if all were closed, back if one had messages. The version
 //!    is one higher from here on.
 //! 4. All others get the settings that were decided on, and are open again; then the first one. Partitions that the
-//!    queue no longer has keep only its spread, so that a process that has not learnt of the change puts nothing
-//!    there.
+//!    queue no longer has keep only its number of partitions, so that a process that has not learnt of the change puts
+//!    nothing there.
 //!
 //! A failover that loses writes of the first partition alone leaves the others with a later version than its own,
 //! which no change does: a process that has learnt of more partitions than the first one reports reads the others,
 //! and restores the first one from them.
 //!
-//! Tokens stay where the earlier spread has put them. The partitions note until when they matter:
+//! Idempotency keys stay where the earlier number of partitions has put them. The partitions note until when they
+//! matter:
 //! `lua/idempotency.lua`.
 
 use std::future::Future;
@@ -47,7 +48,8 @@ pub(super) struct Repartition {
     past: PastPartitions,
 }
 
-/// Earlier spreads of the queue, each with the instant until which tokens that were remembered under it may be valid.
+/// Earlier numbers of partitions of the queue, each with the instant until which idempotency keys that were remembered
+/// under it may be valid.
 type PastPartitions = Vec<(u16, i64)>;
 
 impl Repartition {
@@ -87,7 +89,8 @@ impl Repartition {
 }
 
 fn packed_past(past: &PastPartitions) -> Pack {
-    let entry = |(spread, until): &(u16, i64)| Pack::Array(vec![u32::from(*spread).into(), (*until).into()]);
+    let entry =
+        |(partitions, until): &(u16, i64)| Pack::Array(vec![u32::from(*partitions).into(), (*until).into()]);
     Pack::Array(past.iter().map(entry).collect())
 }
 
@@ -97,27 +100,28 @@ fn read_past(reply: &PackReply) -> Option<PastPartitions> {
 }
 
 impl Inner {
-    /// Finds out how a queue is spread, after a partition has reported another spread than assumed. If its partitions
-    /// do not agree, they are made to.
+    /// Finds out how a queue is spread, after a partition has reported another number of partitions than assumed. If
+    /// its partitions do not agree, they are made to.
     ///
     /// A boxed future, since the calls that it makes may come back to it.
-    pub(super) fn learn_spread<'a>(
+    pub(super) fn learn_partitions<'a>(
         &'a self,
         at: &'a Partition,
         believed: Option<u16>,
     ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>> {
         Box::pin(async move {
-            let spread = self.finish_change(&at.queue).await?;
-            if at.index > 0 && believed == Some(spread) {
+            let partitions = self.finish_change(&at.queue).await?;
+            if at.index > 0 && believed == Some(partitions) {
                 self.mend_settings(&at.queue).await?;
             }
             Ok(())
         })
     }
 
-    /// Completes a change of a queue's spread, if one is in progress, and returns the spread.
+    /// Completes a change of a queue's number of partitions, if one is in progress, and returns the number of
+    /// partitions.
     pub(super) async fn finish_change(&self, queue: &QueueName) -> Result<u16> {
-        self.finish_change_from(queue, self.spread(queue)).await
+        self.finish_change_from(queue, self.partitions(queue)).await
     }
 
     /// The same, for a process that has learnt of `believed` partitions.
@@ -127,12 +131,12 @@ impl Inner {
             let reply = self.ask(&first, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
             let version = reply.get("version").uint().unwrap_or(0);
             let Some(packed) = reply.get("change").bytes() else {
-                let spread = spread_of(&reply).ok_or_else(|| unreadable(queue))?;
-                if spread < believed && self.restore_first(queue, believed, version).await? {
+                let partitions = partitions_of(&reply).ok_or_else(|| unreadable(queue))?;
+                if partitions < believed && self.restore_first(queue, believed, version).await? {
                     continue;
                 }
-                self.note_spread(queue, spread);
-                return Ok(spread);
+                self.note_partitions(queue, partitions);
+                return Ok(partitions);
             };
             let moving = Repartition::read(packed).ok_or_else(|| unreadable(queue))?;
             match moving.decided {
@@ -140,7 +144,7 @@ impl Inner {
                 Some(forward) => self.open_again(queue, version, &moving, forward).await?,
             }
         }
-        let reason = format!("the spread of queue '{queue}' changes all the time");
+        let reason = format!("the number of partitions of queue '{queue}' changes all the time");
         Err(Error::Unavailable { reason: reason.into() })
     }
 
@@ -160,8 +164,9 @@ impl Inner {
             };
             let known = reply.get("version").uint().unwrap_or(0);
             let own = reply.get("own").bytes();
-            let has_spread = own.and_then(PackReply::decode).is_some_and(|own| own.get("spread").is_set());
-            let Some(own) = own.filter(|_| has_spread && known > version) else { return Ok(false) };
+            let has_partitions =
+                own.and_then(PackReply::decode).is_some_and(|own| own.get("partitions").is_set());
+            let Some(own) = own.filter(|_| has_partitions && known > version) else { return Ok(false) };
             // A closed partition is in a change that the first one has lost: the queue continues as if that had not
             // begun.
             let step = Fields::new().with("version", version).with("next", known + 1).with("own", &own[..]);
@@ -171,7 +176,7 @@ impl Inner {
         failed_last.map_or(Ok(false), Err)
     }
 
-    /// Steps 2 and 3. `first` is what the first partition has replied about its tokens.
+    /// Steps 2 and 3. `first` is what the first partition has replied about its idempotency keys.
     async fn close(
         &self,
         queue: &QueueName,
@@ -202,10 +207,11 @@ impl Inner {
             note(&reply).ok_or_else(|| unreadable(queue))?;
         }
         past.extend(until.map(|until| (moving.from, until)));
-        // The latest instant of each spread; tokens under the new spread are found without an entry.
-        past.sort_unstable_by_key(|(spread, until)| (*spread, std::cmp::Reverse(*until)));
-        past.dedup_by_key(|(spread, _)| *spread);
-        past.retain(|(spread, _)| forward && *spread != moving.to);
+        // The latest instant of each number of partitions; idempotency keys under the new number of partitions are
+        // found without an entry.
+        past.sort_unstable_by_key(|(partitions, until)| (*partitions, std::cmp::Reverse(*until)));
+        past.dedup_by_key(|(partitions, _)| *partitions);
+        past.retain(|(partitions, _)| forward && *partitions != moving.to);
         let decided = Repartition { decided: Some(forward), past, ..moving };
         let step = Fields::new().with("version", number).with("next", number + 1).flag("keep", true);
         let step = step.with("change", decided.packed());
@@ -221,17 +227,17 @@ impl Inner {
         moving: &Repartition,
         forward: bool,
     ) -> Result<()> {
-        let (spread, own) = match forward {
+        let (partitions, own) = match forward {
             true => (moving.to, &moving.after),
             false => (moving.from, &moving.before),
         };
-        let has_spread = |own: &Vec<u8>| {
+        let has_partitions = |own: &Vec<u8>| {
             let own = PackReply::decode(&Bytes::copy_from_slice(own));
-            own.is_some_and(|own| own.get("spread").is_set())
+            own.is_some_and(|own| own.get("partitions").is_set())
         };
-        let beyond = own.as_ref().is_some_and(has_spread).then(|| {
-            let spread_alone = Fields::new().with("spread", u32::from(spread));
-            Pack::from(spread_alone).encoded()
+        let beyond = own.as_ref().is_some_and(has_partitions).then(|| {
+            let partitions_alone = Fields::new().with("partitions", u32::from(partitions));
+            Pack::from(partitions_alone).encoded()
         });
         let past = Some(packed_past(&moving.past)).filter(|_| !moving.past.is_empty());
         let step = |own: &Option<Vec<u8>>| {
@@ -239,7 +245,7 @@ impl Inner {
             step.maybe("past", past.clone())
         };
         for at in moving.others(queue) {
-            let own = if at.index < spread { own } else { &beyond };
+            let own = if at.index < partitions { own } else { &beyond };
             let reply = self.ask(&at, Script::Configure, step(own)).await.map_err(failed)?.reply;
             if reply.get("changed").is_set() {
                 return Ok(());
@@ -249,7 +255,7 @@ impl Inner {
         self.ask(&Partition::new(queue, 0), Script::Configure, last).await.map_err(failed)?;
         // A partition that the queue no longer has keeps nothing, unless something needs to be remembered there.
         for at in moving.others(queue) {
-            if at.index >= spread {
+            if at.index >= partitions {
                 let _ = self.ask(&at, Script::Retire, Fields::new()).await;
             }
         }
@@ -259,13 +265,13 @@ impl Inner {
     /// Copies the settings of the first partition to all others, where a change was interrupted, or data was written
     /// that belongs to no change.
     pub(super) async fn mend_settings(&self, queue: &QueueName) -> Result<()> {
-        let spread = self.finish_change(queue).await?;
+        let partitions = self.finish_change(queue).await?;
         let mut copies = Vec::new();
-        for at in Partition::all(queue, spread) {
+        for at in Partition::all(queue, partitions) {
             let reply = self.ask(&at, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
             let version = reply.get("version").uint().unwrap_or(0);
             let own = reply.get("own").bytes().map(|own| own.to_vec());
-            copies.push((at, version, own, spread_of(&reply)));
+            copies.push((at, version, own, partitions_of(&reply)));
         }
         let Some((first, version, own, decides)) = copies.first().cloned() else { return Ok(()) };
         let is_past = |copy: &(_, u64, _, Option<u16>)| copy.1 >= version && copy.3 != decides;
@@ -287,7 +293,7 @@ impl Inner {
     }
 }
 
-/// The spread of the queue, as a partition reports it.
-fn spread_of(stats: &PackReply) -> Option<u16> {
-    stats.get("spread_here").uint()?.try_into().ok()
+/// The number of partitions of the queue, as a partition reports it.
+fn partitions_of(stats: &PackReply) -> Option<u16> {
+    stats.get("partitions_here").uint()?.try_into().ok()
 }

@@ -354,7 +354,7 @@ fn asks_for_more(reply: &Value) -> bool {
     let Value::BulkString(bytes) = reply else { return false };
     let reply = PackReply::decode(&Bytes::copy_from_slice(bytes));
     let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
-    ["enter", "others", "past", "more", "spread"].into_iter().any(says)
+    ["enter", "others", "past", "more", "partitions"].into_iter().any(says)
 }
 
 /// Whether a take, or a take by id, has brought something.
@@ -526,14 +526,17 @@ mod tests {
         for prefix in
             ["ROOM", "OOM", "READONLY", "LOADING", "x BUSY", "NOSCRIPT", "WRONGTYPE", "DWELLVERSION"]
         {
-            let named = format!("DWELLFOREIGN the key {prefix}:{{ab}}:m is a string");
+            let named = format!("DWELLFOREIGN the key {prefix}:{{ab}}:meta is a string");
             for line in [
                 format!("ERR Error running script (call to f_{hash}): @user_script:55: {named}"),
                 format!("ERR {named} script: {hash}, on @user_script:55."),
             ] {
                 let failure = met_with(&line);
                 let TryFailure::Refused(Error::ForeignData { reason }) = &failure else { panic!("{line}") };
-                assert!(reason.contains(&format!("key {prefix}:{{ab}}:m is a string: somebody")), "{reason}");
+                assert!(
+                    reason.contains(&format!("key {prefix}:{{ab}}:meta is a string: somebody")),
+                    "{reason}"
+                );
             }
             let other = met_with(&format!("ERR no room for {prefix}"));
             assert!(matches!(other, TryFailure::Refused(Error::Unavailable { .. })), "{prefix}");

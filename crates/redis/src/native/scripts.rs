@@ -32,7 +32,7 @@ pub(super) enum Script {
     Names,
     Blocks,
     Hello,
-    Bound,
+    Session,
     Unused,
     OldBlocks,
     LeaveBlock,
@@ -81,7 +81,7 @@ impl Script {
         Script::Names,
         Script::Blocks,
         Script::Hello,
-        Script::Bound,
+        Script::Session,
         Script::Unused,
         Script::OldBlocks,
         Script::LeaveBlock,
@@ -116,7 +116,7 @@ impl Script {
             Script::Names => include_str!("lua/names.lua"),
             Script::Blocks => include_str!("lua/blocks.lua"),
             Script::Hello => include_str!("lua/hello.lua"),
-            Script::Bound => include_str!("lua/session.lua"),
+            Script::Session => include_str!("lua/session.lua"),
             Script::Unused => include_str!("lua/unused.lua"),
             Script::OldBlocks => include_str!("lua/old_blocks.lua"),
             Script::LeaveBlock => include_str!("lua/leave_block.lua"),
@@ -151,7 +151,7 @@ impl Script {
             | Script::Names
             | Script::Blocks
             | Script::Hello
-            | Script::Bound
+            | Script::Session
             | Script::OldBlocks
             | Script::LeaveBlock => &[DIRECTORY],
         }
@@ -244,7 +244,7 @@ impl Scripts {
         // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a
         // command with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a
         // partition.
-        command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(table);
+        command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}meta")).arg(table);
         beside.iter().for_each(|argument| {
             command.arg(argument);
         });

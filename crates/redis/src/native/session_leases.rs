@@ -1,4 +1,4 @@
-//! Leases that are bound to a process: which processes are alive, and what happens to the leases of one that is not.
+//! Session leases: which processes are alive, and what happens to the leases of one that is not.
 //!
 //! 1. A process dies. The directory records where it binds leases and when it last sent a heartbeat. A process that
 //!    sends its own heartbeat receives the names of those that were silent for too long, and frees what was bound to
@@ -36,7 +36,7 @@ const TRUSTED_MS: u64 = 10_000;
 /// The maximum number of partitions that one script enters or removes for a process.
 const PLACES: usize = 512;
 
-/// A partition where nothing was bound for this long, in ms, is checked for bound leases, and again after as long
+/// A partition where nothing was bound for this long, in ms, is checked for session leases, and again after as long
 /// while it has some.
 const IDLE_MS: u64 = 60_000;
 const HELD_MS: u64 = 10 * 60_000;
@@ -82,20 +82,20 @@ pub(super) struct SessionTake<'a> {
 impl Drop for SessionTake<'_> {
     fn drop(&mut self) {
         let now_ms = self.inner.clock.now().mono_ms;
-        let mut bound = locked(&self.inner.bound);
+        let mut session = locked(&self.inner.session);
         for at in &self.places {
-            if let Some(used_ms) = bound.entered.get_mut(at) {
+            if let Some(used_ms) = session.entered.get_mut(at) {
                 *used_ms = now_ms;
             }
-            if let Some(takes) = bound.binding.get_mut(at) {
+            if let Some(takes) = session.binding.get_mut(at) {
                 *takes -= 1;
                 if *takes == 0 {
-                    bound.binding.remove(at);
+                    session.binding.remove(at);
                 }
             }
         }
-        let was_last = bound.binding.is_empty();
-        drop(bound);
+        let was_last = session.binding.is_empty();
+        drop(session);
         if was_last {
             self.inner.left.notify_waiters();
         }
@@ -110,11 +110,11 @@ struct Leaving<'a> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let mut bound = locked(&self.inner.bound);
+        let mut session = locked(&self.inner.session);
         for at in &self.places {
-            bound.leaving.remove(at);
+            session.leaving.remove(at);
         }
-        drop(bound);
+        drop(session);
         self.inner.left.notify_waiters();
     }
 }
@@ -122,7 +122,7 @@ impl Drop for Leaving<'_> {
 impl Inner {
     /// Registers that leases of this process may be bound in some partitions, for as long as the returned guard is
     /// kept and some time after. No lease may be bound once the process has begun to leave.
-    pub(super) async fn enter_bound<'a>(
+    pub(super) async fn enter_session_leases<'a>(
         &self,
         places: impl IntoIterator<Item = &'a Partition>,
     ) -> Result<SessionTake<'_>> {
@@ -132,15 +132,15 @@ impl Inner {
             tokio::pin!(left);
             left.as_mut().enable();
             {
-                let mut bound = locked(&self.bound);
+                let mut session = locked(&self.session);
                 // Under this lock: a process that leaves waits for all takes that have come before.
                 if self.has_left.load(Ordering::SeqCst) {
                     return Err(Error::Closed);
                 }
-                if !places.iter().any(|at| bound.leaving.contains(at)) {
-                    places.iter().for_each(|at| *bound.binding.entry(at.clone()).or_default() += 1);
+                if !places.iter().any(|at| session.leaving.contains(at)) {
+                    places.iter().for_each(|at| *session.binding.entry(at.clone()).or_default() += 1);
                     let now_ms = self.wire.mono_ms();
-                    let unknown = places.iter().filter(|at| !bound.is_known(at, now_ms));
+                    let unknown = places.iter().filter(|at| !session.is_known(at, now_ms));
                     let unknown: Vec<Partition> = unknown.cloned().collect();
                     break (SessionTake { inner: self, places }, unknown);
                 }
@@ -153,20 +153,21 @@ impl Inner {
         Ok(binding)
     }
 
-    /// Registers this process. What a process of the same name had bound before is freed. Returns the default spread
-    /// of the other processes if it differs: then nothing was done.
+    /// Registers this process. What a process of the same name had bound before is freed. Returns the default number of
+    /// partitions of the other processes if it differs: then nothing was done.
     pub(super) async fn introduce(&self, client: Option<&str>) -> Result<Option<u64>> {
         let reply = self.wire.directory(Script::Names, Fields::new().with("max", 0_u32)).await?;
         self.note_count(&reply);
-        let introduction =
-            Fields::new().with("spread", u32::from(self.limits.defaults.spread)).maybe("client", client);
+        let introduction = Fields::new()
+            .with("partitions", u32::from(self.limits.defaults.partitions))
+            .maybe("client", client);
         let reply = self.say_hello(&[], &introduction, Retries::Usual).await?;
-        if let Some(there) = reply.get("spread").uint() {
+        if let Some(there) = reply.get("partitions").uint() {
             return Ok(Some(there));
         }
         if let Some(before) = reply.get("before").bytes() {
             // Leases that are not freed now are freed when that process has been silent for long.
-            let _ = self.free_bound(before).await;
+            let _ = self.free_session_leases(before).await;
         }
         Ok(None)
     }
@@ -174,7 +175,7 @@ impl Inner {
     /// Sends a heartbeat, and returns the processes that have been silent for too long.
     pub(super) async fn be_heard(&self) -> Result<Vec<Bytes>> {
         let reply = self.say_hello(&[], &Fields::new(), Retries::Once).await?;
-        while !locked(&self.bound).lost.is_empty() {
+        while !locked(&self.session).lost.is_empty() {
             self.say_hello(&[], &Fields::new(), Retries::Once).await?;
         }
         let gone = reply.get("gone").items().iter().filter_map(|gone| gone.bytes().cloned());
@@ -182,10 +183,10 @@ impl Inner {
     }
 
     /// The directory may have lost where this process binds leases: the next heartbeat registers it again.
-    pub(super) fn say_bound_again(&self) {
-        let mut bound = locked(&self.bound);
-        let entered = std::mem::take(&mut bound.entered);
-        bound.lost.extend(entered.into_keys());
+    pub(super) fn enter_session_leases_again(&self) {
+        let mut session = locked(&self.session);
+        let entered = std::mem::take(&mut session.entered);
+        session.lost.extend(entered.into_keys());
     }
 
     /// Sends a heartbeat, and registers that this process may bind leases in some partitions, at most as many as one
@@ -199,51 +200,51 @@ impl Inner {
         loop {
             let began_ms = self.wire.mono_ms();
             let (forgotten, has, said) = {
-                let bound = locked(&self.bound);
+                let session = locked(&self.session);
                 let mut said: HashSet<_> = places.iter().cloned().collect();
                 let room = PLACES.saturating_sub(said.len());
-                said.extend(bound.lost.iter().take(room).cloned());
-                (bound.forgotten, !bound.entered.is_empty(), said)
+                said.extend(session.lost.iter().take(room).cloned());
+                (session.forgotten, !session.entered.is_empty(), said)
             };
             let entries: Vec<_> = said.iter().map(|at| Pack::from(at.entry().as_str())).collect();
             let arguments = introduction
                 .clone()
                 .with("process", &self.wire.process[..])
                 .with("silent", SILENT_MS)
-                .maybe("bound", Some(entries).filter(|entries| !entries.is_empty()))
+                .maybe("session", Some(entries).filter(|entries| !entries.is_empty()))
                 .flag("has", has);
             let reply = self.wire.directory_within(Script::Hello, arguments, patience).await?;
             let now_ms = self.clock.now().mono_ms;
-            let mut bound = locked(&self.bound);
+            let mut session = locked(&self.session);
             let is_forgotten = reply.get("forgotten").is_set();
-            if bound.forgotten != forgotten {
+            if session.forgotten != forgotten {
                 // Another call has noticed it, and what was registered here may have been removed too.
                 continue;
             }
             if is_forgotten {
-                bound.forgotten += 1;
-                let entered = std::mem::take(&mut bound.entered);
-                bound.lost.extend(entered.into_keys());
+                session.forgotten += 1;
+                let entered = std::mem::take(&mut session.entered);
+                session.lost.extend(entered.into_keys());
                 continue;
             }
             for at in said {
-                bound.lost.remove(&at);
-                bound.entered.insert(at, now_ms);
+                session.lost.remove(&at);
+                session.entered.insert(at, now_ms);
             }
-            bound.heard_ms = bound.heard_ms.max(began_ms);
+            session.heard_ms = session.heard_ms.max(began_ms);
             return Ok(reply);
         }
     }
 
     /// Removes from the directory the partitions where this process has bound nothing for a while and holds nothing
     /// any more.
-    pub(super) async fn leave_unbound(&self) -> Result<()> {
+    pub(super) async fn leave_idle_partitions(&self) -> Result<()> {
         loop {
             let now_ms = self.clock.now().mono_ms;
             let idle: Vec<(Partition, u64)> = {
-                let bound = locked(&self.bound);
-                let idle = bound.entered.iter().filter(|(at, used_ms)| {
-                    now_ms.saturating_sub(**used_ms) >= IDLE_MS && !bound.binding.contains_key(*at)
+                let session = locked(&self.session);
+                let idle = session.entered.iter().filter(|(at, used_ms)| {
+                    now_ms.saturating_sub(**used_ms) >= IDLE_MS && !session.binding.contains_key(*at)
                 });
                 idle.take(PLACES).map(|(at, used_ms)| (at.clone(), *used_ms)).collect()
             };
@@ -258,19 +259,19 @@ impl Inner {
             });
             let asked: Vec<(Partition, u64, bool)> = asked.buffer_unordered(16).collect().await;
             let leaving = {
-                let mut bound = locked(&self.bound);
+                let mut session = locked(&self.session);
                 let mut places = Vec::new();
                 for (at, used_ms, has_none) in asked {
                     // Something may have been bound there since the partition was asked.
-                    if bound.entered.get(&at) != Some(&used_ms) || bound.binding.contains_key(&at) {
+                    if session.entered.get(&at) != Some(&used_ms) || session.binding.contains_key(&at) {
                         continue;
                     }
                     if has_none {
-                        bound.entered.remove(&at);
-                        bound.leaving.insert(at.clone());
+                        session.entered.remove(&at);
+                        session.leaving.insert(at.clone());
                         places.push(at);
                     } else {
-                        bound.entered.insert(at, now_ms + HELD_MS - IDLE_MS);
+                        session.entered.insert(at, now_ms + HELD_MS - IDLE_MS);
                     }
                 }
                 Leaving { inner: self, places }
@@ -280,38 +281,38 @@ impl Inner {
             }
             let entries: Vec<_> = leaving.places.iter().map(|at| Pack::from(at.entry().as_str())).collect();
             let named = Fields::new().with("process", &self.wire.process[..]).with("left", entries);
-            if let Err(error) = self.wire.directory_within(Script::Bound, named, Retries::Once).await {
+            if let Err(error) = self.wire.directory_within(Script::Session, named, Retries::Once).await {
                 // It is unknown whether the directory has removed them: they are registered again, and removed
                 // another time.
-                locked(&self.bound).lost.extend(leaving.places.iter().cloned());
+                locked(&self.session).lost.extend(leaving.places.iter().cloned());
                 return Err(error);
             }
         }
     }
 
-    /// Frees the leases that were bound to a process which has ended. Where Redis is away, a later heartbeat retries.
+    /// Frees the leases of a session which has ended. Where Redis is away, a later heartbeat retries.
     /// Where foreign data is in the way, they run out at their deadlines.
-    pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
+    pub(super) async fn free_session_leases(&self, process: &[u8]) -> Result<()> {
         self.free(process, Fields::new().with("process", process), Retries::Usual).await
     }
 
-    /// Releases all leases that are bound to this process, which ends in order: no attempt is spent.
+    /// Releases all leases of this session, which ends in order: no attempt is spent.
     ///
     /// The process has begun to leave, so no more are bound and this ends. Where Redis does not answer it is retried,
     /// for as long as this is awaited.
     ///
     /// # Errors
     /// Foreign data is in the way: leases there run out at their deadlines.
-    pub(super) async fn release_bound(&self) -> Result<()> {
+    pub(super) async fn release_session_leases(&self) -> Result<()> {
         let mut emptied: HashSet<Partition> = HashSet::new();
         loop {
             let left = self.left.notified();
             tokio::pin!(left);
             left.as_mut().enable();
             let (places, is_binding) = {
-                let bound = locked(&self.bound);
-                let places = bound.entered.keys().chain(&bound.lost).filter(|at| !emptied.contains(at));
-                (places.cloned().collect::<Vec<_>>(), !bound.binding.is_empty())
+                let session = locked(&self.session);
+                let places = session.entered.keys().chain(&session.lost).filter(|at| !emptied.contains(at));
+                (places.cloned().collect::<Vec<_>>(), !session.binding.is_empty())
             };
             let (done, answer) = self.free_in(places, &self.wire.process, Retries::Usual, true).await;
             emptied.extend(done);
@@ -330,9 +331,9 @@ impl Inner {
 
     /// Removes this process from the directory: nothing is bound to it any more. If the call fails, other processes
     /// find that out.
-    pub(super) async fn forget_bound(&self) {
+    pub(super) async fn forget_session_leases(&self) {
         let named = Fields::new().with("process", &self.wire.process[..]).flag("forget", true);
-        let _ = self.wire.directory_within(Script::Bound, named, Retries::Once).await;
+        let _ = self.wire.directory_within(Script::Session, named, Retries::Once).await;
     }
 
     /// The same, for a process that was silent for too long, unless it has sent a heartbeat by now.
@@ -342,14 +343,14 @@ impl Inner {
     }
 
     async fn free(&self, process: &[u8], named: Fields, patience: Retries) -> Result<()> {
-        let reply = self.wire.directory(Script::Bound, named.clone()).await?;
+        let reply = self.wire.directory(Script::Session, named.clone()).await?;
         let parts = reply.get("parts").items().iter();
         let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry)).collect();
         match self.free_in(parts, process, patience, false).await.1 {
             Ok(()) | Err(Error::ForeignData { .. }) => {}
             Err(error) => return Err(error),
         }
-        self.wire.directory(Script::Bound, named.flag("forget", true)).await?;
+        self.wire.directory(Script::Session, named.flag("forget", true)).await?;
         Ok(())
     }
 
@@ -410,7 +411,7 @@ mod tests {
         let jobs = QueueName::new("jobs").unwrap();
         store.put(vec![Put::new(jobs.clone(), "m")]).await.pop().unwrap().unwrap();
         assert_eq!(store.leave().await, Ok(true));
-        let late = store.inner.take(&Take::from(jobs.clone()).bound(), false).await;
+        let late = store.inner.take(&Take::from(jobs.clone()).session(), false).await;
         assert_eq!(late.unwrap_err(), super::Error::Closed);
         let plain = store.inner.take(&Take::from(jobs), false).await.unwrap();
         assert_eq!(plain.deliveries.len(), 1, "it lies there");
@@ -431,7 +432,8 @@ mod tests {
             reply.get("gone").items().iter().map(|name| name.bytes().unwrap().to_vec()).collect::<Vec<_>>()
         };
         hello().await;
-        let directory: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:h"])).unwrap();
+        let directory: Vec<String> =
+            redis::from_redis_value(server.command(&["KEYS", "{dwell}:heartbeats"])).unwrap();
         assert_eq!(directory.len(), 1, "{directory:?}");
         let name = |n: usize| format!("silent{n:02}");
         for n in 0..SILENT {

@@ -23,8 +23,8 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
         Setting::Backoff(settings.backoff),
         Setting::Pause(settings.pause),
         Setting::Levels(settings.levels.clone()),
-        Setting::Spread(settings.spread),
-        Setting::TokenMs(settings.token_ms),
+        Setting::Partitions(settings.partitions),
+        Setting::IdempotencyMs(settings.idempotency_ms),
     ];
     // Settings that most stores leave at their default cost a call no bytes.
     let some = [
@@ -65,8 +65,8 @@ fn field_of(name: SettingName) -> &'static str {
         SettingName::MaxPending => "pending",
         SettingName::Pause => "pause",
         SettingName::Levels => "levels",
-        SettingName::Spread => "spread",
-        SettingName::TokenTtl => "token",
+        SettingName::Partitions => "partitions",
+        SettingName::IdempotencyTtl => "idempotency",
         SettingName::DeadTtl => "dead_ttl",
         SettingName::DeadMax => "dead_max",
         SettingName::OnExpiry => "on_expiry",
@@ -98,8 +98,8 @@ fn fields<'a>(settings: impl Iterator<Item = &'a Setting>) -> Fields {
             Setting::Pause(Pause::Indefinite) => fields.with("pause", INDEFINITE),
             Setting::Pause(Pause::Until(end)) => fields.with("pause", end.as_ms()),
             Setting::Levels(levels) => fields.with("levels", levels.clone()),
-            Setting::Spread(spread) => fields.with("spread", u32::from(*spread)),
-            Setting::TokenMs(ms) => fields.with("token", *ms),
+            Setting::Partitions(partitions) => fields.with("partitions", u32::from(*partitions)),
+            Setting::IdempotencyMs(ms) => fields.with("idempotency", *ms),
             Setting::DeadTtlMs(ms) => fields.with("dead_ttl", *ms),
             Setting::DeadMax(most) => fields.with("dead_max", *most),
             Setting::OnExpiry(what) => fields.with("on_expiry", expiry_number(*what)),
@@ -128,8 +128,10 @@ pub(super) fn read(stored: &PackReply, now: Timestamp, defaults: &Settings) -> O
             SettingName::Levels => value.map(|value| {
                 value.items().iter().map(PackReply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
             }),
-            SettingName::Spread => value.map(|value| value.uint()?.try_into().ok().map(Setting::Spread)),
-            SettingName::TokenTtl => value.map(|value| value.uint().map(Setting::TokenMs)),
+            SettingName::Partitions => {
+                value.map(|value| value.uint()?.try_into().ok().map(Setting::Partitions))
+            }
+            SettingName::IdempotencyTtl => value.map(|value| value.uint().map(Setting::IdempotencyMs)),
             SettingName::DeadTtl => value.map(|value| value.uint().map(Setting::DeadTtlMs)),
             SettingName::DeadMax => value.map(|value| value.uint().map(Setting::DeadMax)),
             SettingName::OnExpiry => value.map(|value| {
@@ -200,8 +202,8 @@ mod tests {
             Setting::MaxPending(2),
             Setting::Pause(Pause::Indefinite),
             Setting::Levels(vec![1, 5]),
-            Setting::Spread(3),
-            Setting::TokenMs(4),
+            Setting::Partitions(3),
+            Setting::IdempotencyMs(4),
             Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS),
             Setting::DeadMax(0),
             Setting::MaxLeased(Setting::MAX_COUNT),

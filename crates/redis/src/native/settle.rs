@@ -10,7 +10,7 @@ use super::Inner;
 use super::layout::{Partition, id_bytes};
 use super::message::{instant, reason};
 use super::pack::{Fields, Pack, PackReply};
-use super::partition::{foreign_item, out_of_range, spreading, unreadable};
+use super::partition::{foreign_item, out_of_range, unreadable, with_partitions};
 use super::script_call::random;
 use super::scripts::Script;
 
@@ -43,10 +43,10 @@ impl Inner {
         let mut bare = false;
         let acks = settles.iter().all(|settle| settle.action == Action::Ack);
         for chunk in settles.chunks(if acks { CHUNK_ACKS } else { CHUNK }) {
-            let settled = spreading!(self, queue, |spread| {
+            let settled = with_partitions!(self, queue, |partitions| {
                 let asked = if acks { packed_acks(chunk) } else { packed_all(chunk) };
-                let at = Partition::of_id(queue, shard, spread);
-                self.on(&at, spread, Script::Settle, asked).await
+                let at = Partition::of_id(queue, shard, partitions);
+                self.on(&at, partitions, Script::Settle, asked).await
             });
             match settled {
                 Ok(answered) => {

@@ -17,7 +17,7 @@ use super::inspect::{NAMES, QUEUE, Retries, ScriptLimit, late};
 use super::layout::{Partition, id_bytes};
 use super::message::{ScriptMessage, held, id, instant, shown};
 use super::pack::{Fields, PackReply};
-use super::partition::{NoAnswer, PartitionAnswer, share, spreading, unreadable};
+use super::partition::{NoAnswer, PartitionAnswer, share, unreadable, with_partitions};
 use super::script_call::locked;
 use super::scripts::Script;
 
@@ -27,8 +27,8 @@ const CHUNK: usize = 128;
 /// The approximate memory of a header in addition to its text, in bytes.
 const HEADER: usize = 80;
 
-/// The minimum number of times that a take may learn of a queue's spread, or of room for more leases, before it gives
-/// up.
+/// The minimum number of times that a take may learn of a queue's number of partitions, or of room for more leases,
+/// before it gives up.
 const LEARNT: usize = 16;
 
 /// The time limit of a count of leases, in ms; queues that have not answered by then are counted again later.
@@ -159,7 +159,7 @@ impl Inner {
         let mut bytes_left = take.max_bytes;
         // Scripts do not count headers, so a round may exceed the limit by them: no other round follows then.
         let mut headers: usize = 0;
-        // Learning a spread is not a round: the smallest batch still returns what is due.
+        // Learning a number of partitions is not a round: the smallest batch still returns what is due.
         let (mut rounds, mut learnt) = (0, 0);
         while rounds < self.limits.batch && learnt < LEARNT.max(self.limits.batch) {
             let wanted = CHUNK.min(max - taken.deliveries.len());
@@ -171,7 +171,7 @@ impl Inner {
                 .await
             {
                 Ok(round) => round,
-                Err(NoAnswer::Spread) => {
+                Err(NoAnswer::Partitions) => {
                     learnt += 1;
                     continue;
                 }
@@ -229,19 +229,19 @@ impl Inner {
         waits: bool,
     ) -> std::result::Result<TakeResult, NoAnswer> {
         let places = queues.iter().flat_map(|queue| {
-            let spread = self.spread(queue);
-            Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
+            let partitions = self.partitions(queue);
+            Partition::all(queue, partitions).into_iter().map(move |at| (at, partitions))
         });
         let places: Vec<_> = places.collect();
         // Until the outcome is known, the directory keeps the entries of these.
-        let _binding = match take.bound {
-            true => Some(self.enter_bound(places.iter().map(|(at, _)| at)).await?),
+        let _binding = match take.session {
+            true => Some(self.enter_session_leases(places.iter().map(|(at, _)| at)).await?),
             false => None,
         };
-        if let ([(at, spread)], true) = (&places[..], room > 0) {
-            let arguments = self.asked(take, at, *spread, waits).with("max", room).with("want", wanted);
+        if let ([(at, partitions)], true) = (&places[..], room > 0) {
+            let arguments = self.asked(take, at, *partitions, waits).with("max", room).with("want", wanted);
             let arguments = arguments.maybe("bytes", bytes).flag("some", some);
-            let answered = self.on(at, *spread, Script::Take, arguments).await?;
+            let answered = self.on(at, *partitions, Script::Take, arguments).await?;
             let next = self.next(&answered);
             let cap = answered.reply.get("full").is_set().then_some(self.limits.leased_per_queue);
             let on = answered.reply.get("on").is_set();
@@ -259,11 +259,11 @@ impl Inner {
         let pace = ScriptLimit::new();
         for patience in if queues.len() > 1 { &several[..] } else { &several[1..] } {
             let asked = places.iter().zip(&peeks).filter(|(_, peek)| peek.is_none());
-            let asked = asked.map(|((at, spread), _)| {
+            let asked = asked.map(|((at, partitions), _)| {
                 let arguments =
-                    self.asked(take, at, *spread, waits).with("max", room.max(1)).flag("peek", true);
+                    self.asked(take, at, *partitions, waits).with("max", room.max(1)).flag("peek", true);
                 let asked = async move {
-                    let asked = self.on_within(at, *spread, Script::Take, arguments, *patience);
+                    let asked = self.on_within(at, *partitions, Script::Take, arguments, *patience);
                     match patience {
                         // A node that does not answer does not hold up the messages of the others.
                         Retries::Once => tokio::time::timeout(QUEUE, asked)
@@ -290,7 +290,7 @@ impl Inner {
         }
         if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
             // There is more room than before: start again.
-            return Err(NoAnswer::Spread);
+            return Err(NoAnswer::Partitions);
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
@@ -345,10 +345,10 @@ impl Inner {
         let shares = shares.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
         let shares: Vec<_> =
             shares.map(|(index, share)| (&places[index], share, Some(index) != first)).collect();
-        let takes = shares.iter().map(|((at, spread), (count, length), is_behind)| {
-            let arguments = self.asked(take, at, *spread, false).with("max", *count);
+        let takes = shares.iter().map(|((at, partitions), (count, length), is_behind)| {
+            let arguments = self.asked(take, at, *partitions, false).with("max", *count);
             let arguments = arguments.maybe("bytes", bytes.map(|_| *length)).flag("some", some || *is_behind);
-            self.on(at, *spread, Script::Take, arguments)
+            self.on(at, *partitions, Script::Take, arguments)
         });
         let (mut all, mut on) = (Vec::new(), false);
         let mut failed = None;
@@ -386,16 +386,16 @@ impl Inner {
         }
     }
 
-    fn asked(&self, take: &Take, at: &Partition, spread: u16, waits: bool) -> Fields {
+    fn asked(&self, take: &Take, at: &Partition, partitions: u16, waits: bool) -> Fields {
         let waiting = if waits { self.waiters.count(&at.queue) } else { 0 };
         let mut token = self.wire.process.to_vec();
         // 48 bits of takes, and 16 of messages in each: no process lives long enough to exhaust them.
         token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
         Fields::new()
             .with("token", &token[..])
-            .with("cap", share(self.limits.leased_per_queue, spread))
+            .with("cap", share(self.limits.leased_per_queue, partitions))
             .maybe("lease", take.lease_ms)
-            .maybe("bound", take.bound.then_some(&self.wire.process[..]))
+            .maybe("session", take.session.then_some(&self.wire.process[..]))
             .maybe("holder", take.holder.as_ref().map(|holder| holder.as_str()))
             .maybe("wait", Some(waiting).filter(|waiting| *waiting > 0))
             .with("process", &self.wire.process[..])
@@ -408,13 +408,13 @@ impl Inner {
         message: MessageId,
         terms: LeaseTerms,
     ) -> Result<Delivery> {
-        let LeaseTerms { lease_ms, bound, holder } = terms;
+        let LeaseTerms { lease_ms, session, holder } = terms;
         check_lease(lease_ms)?;
         let room = self.reserve(1).await;
-        let taken = spreading!(self, queue, |spread| {
-            let at = Partition::of_id(queue, message.shard(), spread);
-            let _binding = match bound {
-                true => Some(self.enter_bound([&at]).await?),
+        let taken = with_partitions!(self, queue, |partitions| {
+            let at = Partition::of_id(queue, message.shard(), partitions);
+            let _binding = match session {
+                true => Some(self.enter_session_leases([&at]).await?),
                 false => None,
             };
             let mut token = self.wire.process.to_vec();
@@ -424,11 +424,11 @@ impl Inner {
                 .with("id", &id_bytes(message)[..])
                 .with("token", &token[..])
                 .maybe("lease", lease_ms)
-                .maybe("bound", bound.then_some(&self.wire.process[..]))
+                .maybe("session", session.then_some(&self.wire.process[..]))
                 .maybe("holder", holder.as_ref().map(|holder| holder.as_str()))
-                .with("cap", share(self.limits.leased_per_queue, spread))
+                .with("cap", share(self.limits.leased_per_queue, partitions))
                 .flag("full", room == 0);
-            let answered = self.on(&at, spread, Script::TakeId, arguments).await?;
+            let answered = self.on(&at, partitions, Script::TakeId, arguments).await?;
             let refused = answered.reply.get("refused");
             let named = || id(refused.at(1)).ok_or_else(|| unreadable(queue));
             Ok(match refused.at(0).text() {

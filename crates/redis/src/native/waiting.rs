@@ -643,8 +643,8 @@ fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mute
 /// from being asked.
 async fn hear(inner: &Inner, queue: &QueueName, notify: &Arc<Notify>, channels: &mut BTreeSet<String>) {
     let link = &inner.wire.link;
-    let channel = |at: Partition| format!("{}w", at.keys(link.address().prefix()));
-    let all = Partition::all(queue, inner.spread(queue)).into_iter().map(channel);
+    let channel = |at: Partition| format!("{}waiters", at.keys(link.address().prefix()));
+    let all = Partition::all(queue, inner.partitions(queue)).into_iter().map(channel);
     let new: Vec<String> = all.filter(|channel| !channels.contains(channel)).collect();
     if !new.is_empty() {
         let listening = new.iter().map(|channel| link.listen(channel.clone(), Arc::clone(notify)));
@@ -673,19 +673,19 @@ struct ProbeResult {
 impl Inner {
     /// Asks a queue whether it has something, and lets Redis note that takes of this process wait there.
     async fn look(&self, queue: &QueueName) -> std::result::Result<ProbeResult, NoAnswer> {
-        let spread = self.spread(queue);
+        let partitions = self.partitions(queue);
         let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
         let ended = locked(&self.held_up).ended;
         let pace = ScriptLimit::new();
-        let asked = Partition::all(queue, spread).into_iter().map(|at| {
+        let asked = Partition::all(queue, partitions).into_iter().map(|at| {
             let arguments = Fields::new()
                 .with("max", 1_u32)
-                .with("cap", share(self.limits.leased_per_queue, spread))
+                .with("cap", share(self.limits.leased_per_queue, partitions))
                 .flag("peek", true)
                 .maybe("wait", waiting)
                 .with("process", &self.wire.process[..]);
             let asked =
-                async move { self.on_within(&at, spread, Script::Take, arguments, Retries::Once).await };
+                async move { self.on_within(&at, partitions, Script::Take, arguments, Retries::Once).await };
             pace.with(1, asked)
         });
         let mut looked = ProbeResult { is_due: false, next: None };

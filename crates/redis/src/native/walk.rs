@@ -102,7 +102,7 @@ impl Inner {
     pub(super) async fn list_leased(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
         after: Option<Cursor>,
         max: usize,
     ) -> std::result::Result<(Page, bool), NoAnswer> {
@@ -111,7 +111,7 @@ impl Inner {
             Some(places) => (places, false),
             None => {
                 let began_ms = self.wire.mono_ms();
-                let (places, bare) = self.places_of_leased(queue, spread).await?;
+                let (places, bare) = self.places_of_leased(queue, partitions).await?;
                 locked(&self.walks).begin(queue, Arc::clone(&places), began_ms, self.wire.mono_ms());
                 (places, bare)
             }
@@ -133,7 +133,7 @@ impl Inner {
             let (some, behind) = left.split_at(fits);
             left = behind;
             let targets: Vec<_> = some.iter().map(|(place, _)| Target::Id(place.id)).collect();
-            let (found, has_nothing) = self.find(queue, spread, &targets, false).await?;
+            let (found, has_nothing) = self.find(queue, partitions, &targets, false).await?;
             bare = has_nothing;
             let found = found.into_iter().zip(some).filter_map(|(message, (place, _))| match message? {
                 Ok(message) => {
@@ -160,10 +160,10 @@ impl Inner {
     async fn places_of_leased(
         &self,
         queue: &QueueName,
-        spread: u16,
+        partitions: u16,
     ) -> std::result::Result<(Arc<[LeasedPosition]>, bool), NoAnswer> {
         let (mut places, mut bare) = (Vec::new(), true);
-        for at in Partition::all(queue, spread) {
+        for at in Partition::all(queue, partitions) {
             let mut from: Option<(i64, MessageId)> = None;
             loop {
                 let arguments = Fields::new()
@@ -171,7 +171,7 @@ impl Inner {
                     .with("max", LEASES)
                     .maybe("score", from.map(|(deadline, _)| deadline))
                     .maybe("after", from.map(|(_, id)| id_bytes(id).to_vec()).as_deref());
-                let answered = self.on(&at, spread, Script::List, arguments).await?;
+                let answered = self.on(&at, partitions, Script::List, arguments).await?;
                 bare &= answered.reply.get("bare").is_set();
                 for reply in answered.reply.get("refs").items() {
                     let place = || Some((reply.at(0).int()?, id(reply.at(1))?, instant(reply.at(2))?));

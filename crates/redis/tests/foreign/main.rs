@@ -36,8 +36,33 @@ const START_MS: i64 = 1_795_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 
 /// A partition's keys that are sorted sets, and those that are hashes.
-const SORTED_SETS: &str = "fnsuordxlyghT";
-const HASHES: &str = "mNSBHktawZ";
+const SORTED_SETS: [&str; 13] = [
+    "due",
+    "due-index-until",
+    "pending",
+    "pending-urgent",
+    "pending-later",
+    "ready",
+    "ready-by-due",
+    "expiries",
+    "leases",
+    "session-leases",
+    "dead",
+    "dead-by-due",
+    "idempotency-until",
+];
+const HASHES: [&str; 10] = [
+    "meta",
+    "due-index",
+    "records",
+    "bodies",
+    "headers",
+    "keys",
+    "idempotency",
+    "calls",
+    "waiters",
+    "purged",
+];
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -127,9 +152,9 @@ impl Redis {
 
     /// The prefix of the keys of the queue's partition.
     fn partition(&mut self) -> String {
-        let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:m"]);
+        let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:meta"]);
         assert_eq!(keys.len(), 1);
-        keys[0].strip_suffix('m').unwrap().to_owned()
+        keys[0].strip_suffix("meta").unwrap().to_owned()
     }
 }
 
@@ -142,10 +167,10 @@ struct Stage {
     number: Number,
     scheduled: MessageId,
     dead: Vec<MessageId>,
-    /// Leased messages: as put; in the long form; bound.
+    /// Leased messages: as put; in the long form; of a session.
     held: Receipt,
     held_long: Receipt,
-    bound: Option<Receipt>,
+    session: Option<Receipt>,
 }
 
 async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<RedisStore, OpenError> {
@@ -156,7 +181,7 @@ async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<R
 }
 
 impl Stage {
-    async fn set(redis: &Redis, clock: &Arc<dyn Clock>, with_bound: bool) -> Stage {
+    async fn set(redis: &Redis, clock: &Arc<dyn Clock>, with_session: bool) -> Stage {
         let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
         let store = open(address.clone(), clock).await.unwrap();
         let put = async |put| one(store.put(vec![put])).await.unwrap();
@@ -175,14 +200,14 @@ impl Stage {
         let held = take(Take::from(queue())).await.receipt;
         let id = put(message("held in the long form").priority(3).key(key("held"))).await.id;
         let held_long = store.take_id(queue(), id, LeaseTerms::of_ms(8 * MINUTE_MS)).await.unwrap().receipt;
-        let bound = match with_bound {
+        let session = match with_session {
             true => {
                 put(message("bound")).await;
-                Some(take(Take::from(queue()).bound()).await.receipt)
+                Some(take(Take::from(queue()).session()).await.receipt)
             }
             false => None,
         };
-        // A message that a take finds due is put into order: then `r` and `d` have it.
+        // A message that a take finds due is put into order: then `ready` and `ready-by-due` have it.
         for body in ["urgent", "urgent too"] {
             put(message(body).priority(7)).await;
         }
@@ -196,14 +221,18 @@ impl Stage {
         put(message("fresh later").after_ms(10 * MINUTE_MS)).await;
         put(message("long").key(key("long"))).await;
         let headers = Headers::new([("content-type", "text/plain")]).unwrap();
-        put(Put { headers, ..message("with headers").token(IdempotencyKey::new("token").unwrap()) }).await;
+        put(Put {
+            headers,
+            ..message("with headers").idempotency_key(IdempotencyKey::new("token").unwrap())
+        })
+        .await;
         let scheduled = put(message("scheduled").key(key("scheduled")).after_ms(5 * MINUTE_MS)).await.id;
         let expires = Timestamp::from_ms(START_MS + 2 * MINUTE_MS as i64).ok();
         put(Put { expires, ..message("expires").after_ms(1_000) }).await;
-        // A take that waits leaves its mark in `w`.
+        // A take that waits leaves its mark in `waiters`.
         let mut waiting = redis::Client::open(redis.server.url()).unwrap().get_connection().unwrap();
-        let partition: Vec<String> = redis::cmd("KEYS").arg("dwell:{*}:m").query(&mut waiting).unwrap();
-        let waits = partition[0].strip_suffix('m').unwrap().to_owned() + "w";
+        let partition: Vec<String> = redis::cmd("KEYS").arg("dwell:{*}:meta").query(&mut waiting).unwrap();
+        let waits = partition[0].strip_suffix("meta").unwrap().to_owned() + "waiters";
         let at = (START_MS + 3_600_000).to_string();
         redis::cmd("HSET").arg(waits).arg("at").arg(at).exec(&mut waiting).unwrap();
         Stage {
@@ -215,7 +244,7 @@ impl Stage {
             dead,
             held,
             held_long,
-            bound,
+            session,
             store,
         }
     }
@@ -283,10 +312,10 @@ const OPERATIONS: &[Operation] = &operations! {
     "put with all" => |at| {
         let headers = Headers::new([("a", "b")]).unwrap();
         let expires = Timestamp::from_ms(START_MS + 3_600_000).ok();
-        let token = IdempotencyKey::new("new").unwrap();
-        at.put(Put { headers, expires, ..message("new").priority(5).key(key("new")).token(token) }).await
+        let idempotency_key = IdempotencyKey::new("new").unwrap();
+        at.put(Put { headers, expires, ..message("new").priority(5).key(key("new")).idempotency_key(idempotency_key) }).await
     },
-    "put again" => |at| at.put(message("with headers").token(IdempotencyKey::new("token").unwrap())).await,
+    "put again" => |at| at.put(message("with headers").idempotency_key(IdempotencyKey::new("token").unwrap())).await,
     "put in place of" => |at| {
         at.put(message("new").key(key("long")).on_conflict(OnConflict::Replace)).await
     },
@@ -298,7 +327,7 @@ const OPERATIONS: &[Operation] = &operations! {
     },
     "take" => |at| at.store.take(Take::from(queue())).await.map(drop),
     "take many" => |at| at.store.take(Take::from(queue()).max(128)).await.map(drop),
-    "take bound" => |at| at.store.take(Take::from(queue()).max(128).bound()).await.map(drop),
+    "take session" => |at| at.store.take(Take::from(queue()).max(128).session()).await.map(drop),
     "take with a holder" => |at| {
         let take = Take::from(queue()).max(128).holder(Holder::new("worker 7").unwrap());
         at.store.take(take).await.map(drop)
@@ -308,14 +337,14 @@ const OPERATIONS: &[Operation] = &operations! {
         at.store.take(Take::from_all(queues).max(128)).await.map(drop)
     },
     "take the scheduled" => |at| {
-        let terms = LeaseTerms { bound: true, ..LeaseTerms::default() };
+        let terms = LeaseTerms { session: true, ..LeaseTerms::default() };
         at.store.take_id(queue(), at.scheduled, terms).await.map(drop)
     },
     "take the fresh" => |at| at.store.take_id(queue(), at.fresh, LeaseTerms::default()).await.map(drop),
     "take the dead" => |at| at.store.take_id(queue(), at.dead[0], LeaseTerms::default()).await.map(drop),
     "ack" => |at| at.settle(&at.held, Action::Ack).await,
     "ack of the long form" => |at| at.settle(&at.held_long, Action::Ack).await,
-    "ack of the bound" => |at| at.settle(at.bound.as_ref().unwrap_or(&at.held), Action::Ack).await,
+    "ack of the session lease" => |at| at.settle(at.session.as_ref().unwrap_or(&at.held), Action::Ack).await,
     "ack of both" => |at| {
         let both = [&at.held, &at.held_long].map(|receipt| (receipt.clone(), Action::Ack));
         let both = both.map(|(receipt, action)| Settle { receipt, action });

@@ -11,10 +11,10 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
     let store = open(address.clone(), &shared).await.unwrap();
     one(store.put(vec![message("bad"), message("bad too")])).await.unwrap();
-    let leases = redis.partition() + "l";
+    let leases = redis.partition() + "leases";
     let good = QueueName::new("good").unwrap();
     let put = async |body: &'static str| one(store.put(vec![Put::new(good.clone(), body)])).await.unwrap().id;
-    let held = Take::from_all([queue(), good.clone()]).max(3).bound();
+    let held = Take::from_all([queue(), good.clone()]).max(3).session();
     put("bound").await;
     assert_eq!(store.take(held.clone()).await.unwrap().len(), 3);
     for name in [queue(), good.clone()] {
@@ -50,8 +50,9 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     drop((store, other));
     let third = open(redis.server.address(), &shared).await.unwrap();
     third.put(vec![Put::new(good.clone(), "bound").priority(3)]).await.pop().unwrap().unwrap();
-    let bound = third.take(Take::from(good.clone()).max(1).lease_ms(8 * MINUTE_MS).bound()).await.unwrap();
-    assert_eq!(bound.len(), 1);
+    let session =
+        third.take(Take::from(good.clone()).max(1).lease_ms(8 * MINUTE_MS).session()).await.unwrap();
+    assert_eq!(session.len(), 1);
     drop(third);
     clock.advance(20_000);
     let fourth = open(redis.server.address(), &shared).await.unwrap();
@@ -72,7 +73,7 @@ async fn a_queue_that_is_out_of_order_keeps_no_other_from_being_found_by_number(
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
     let store = open(redis.server.address(), &clock).await.unwrap();
     let bad = one(store.put(vec![message("bad")])).await.unwrap();
-    let leases = redis.partition() + "l";
+    let leases = redis.partition() + "leases";
     let good = QueueName::new("good").unwrap();
     let mut put = Vec::new();
     for _ in 0..20 {
@@ -102,10 +103,10 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
         let address = redis.server.address::<dwell_redis::Address>().with_prefix(prefix);
         let store = open(address, &clock).await.unwrap();
         one(store.put(vec![message("m")])).await.unwrap();
-        let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
-        let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+        let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:meta").as_bytes()]);
+        let leases = keys[0].strip_suffix("meta").unwrap().to_owned() + "leases";
         // A script that finds it reports it with the key's name.
-        let keys = leases.strip_suffix('l').unwrap().to_owned() + "k";
+        let keys = leases.strip_suffix("leases").unwrap().to_owned() + "keys";
         redis.spoil(&keys, false);
         let put = one(store.put(vec![message("m").priority(3)])).await;
         assert_foreign(&put.unwrap_err(), &keys, "a put");
@@ -146,16 +147,24 @@ async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_mes
     let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
     let store = open(address.clone(), &clock).await.unwrap();
     one(store.put(vec![message("m")])).await.unwrap();
-    let held = store.take(Take::from(queue()).bound()).await.unwrap().pop().unwrap();
+    let held = store.take(Take::from(queue()).session()).await.unwrap().pop().unwrap();
     let whole = redis.all();
-    let mut directory: Vec<String> = redis.command(&[b"KEYS", b"{dwell}:[^p]*"]);
+    let mut directory: Vec<String> = redis.command(&[b"KEYS", b"{dwell}:[^s]*"]);
     directory.sort();
-    let all = ["{dwell}:B", "{dwell}:b:0", "{dwell}:c", "{dwell}:h", "{dwell}:m", "{dwell}:q", "{dwell}:r"];
+    let all = [
+        "{dwell}:block:0",
+        "{dwell}:blocks",
+        "{dwell}:clients",
+        "{dwell}:heartbeats",
+        "{dwell}:meta",
+        "{dwell}:queues",
+        "{dwell}:registrations",
+    ];
     assert_eq!(directory, all);
     let other = QueueName::new("others").unwrap();
     for key in directory {
         for looks_alike in [false, true] {
-            if looks_alike && key.contains(":b:") {
+            if looks_alike && key.contains(":block:") {
                 continue;
             }
             redis.restore(&whole);

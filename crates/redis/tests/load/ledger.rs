@@ -105,10 +105,7 @@ impl Load {
         let told = std::mem::take(&mut *self.told.lock().unwrap());
         // What was repeated because its answer was lost was done once.
         let (besides, unknown) = (told.besides(), told.unknown_puts);
-        assert!(
-            besides <= unknown,
-            "{besides} that nobody was told of, and {unknown} puts of unknown outcome"
-        );
+        assert!(besides <= unknown, "{besides} without an answer, and {unknown} puts of unknown outcome");
         told
     }
 }
@@ -124,7 +121,7 @@ async fn is_empty(store: &RedisStore) -> bool {
     }
 }
 
-/// Puts in each stored form; what has a token is repeated until it is answered.
+/// Puts in each stored form; what has an idempotency key is repeated until it is answered.
 async fn produce(
     number: usize,
     store: Arc<RedisStore>,
@@ -148,10 +145,10 @@ async fn produce(
                 }
             }
         }
-        let token = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
+        let idempotency_key = IdempotencyKey::new(&format!("{number}-{turn}")).unwrap();
         let mut tried = false;
         loop {
-            match put(&store, message("d").token(token.clone())).await {
+            match put(&store, message("d").idempotency_key(idempotency_key.clone())).await {
                 Ok(answer) => break assert!(told.lock().unwrap().answered.insert(answer.id)),
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");

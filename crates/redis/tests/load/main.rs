@@ -33,9 +33,9 @@ async fn open(url: &str) -> RedisStore {
 }
 
 /// Spreads the queue of the load.
-async fn spread_over(store: &RedisStore, partitions: u16) {
-    let changes = vec![SettingChange::Set(Setting::Spread(partitions))];
-    assert_eq!(store.configure(queue(), changes).await.unwrap().settings.spread, partitions);
+async fn over_partitions(store: &RedisStore, partitions: u16) {
+    let changes = vec![SettingChange::Set(Setting::Partitions(partitions))];
+    assert_eq!(store.configure(queue(), changes).await.unwrap().settings.partitions, partitions);
 }
 
 async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {

@@ -9,7 +9,7 @@ use dwell_store::{Action, Delivery, Error, LeaseRef, Put, Settle, Settled, Store
 use dwell_testkit::redis::Server;
 
 use super::ledger::Load;
-use super::{ack, held, hold, open, spread_over, until, within};
+use super::{ack, held, hold, open, over_partitions, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_answered_is_lost_by_kill_9_where_the_file_is_always_synced() {
@@ -24,7 +24,7 @@ async fn nothing_answered_of_a_queue_that_is_spread_is_lost_by_kill_9() {
 async fn kill_under_load(partitions: u16) {
     let server = Arc::new(Mutex::new(Server::durable()));
     let url = server.lock().unwrap().url();
-    spread_over(&open(&url).await, partitions).await;
+    over_partitions(&open(&url).await, partitions).await;
     let load = Load::start(vec![open(&url).await, open(&url).await]);
     for _ in 0..3 {
         load.go_on(100).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dwell_testkit::redis::Server;
 
 use super::ledger::Load;
-use super::{open, spread_over, within};
+use super::{open, over_partitions, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storms_of_killed_connections_and_forgotten_scripts_lose_and_repeat_nothing() {
@@ -19,7 +19,7 @@ async fn storms_over_a_queue_that_is_spread_lose_and_repeat_nothing() {
 
 async fn storms_over(partitions: u16) {
     let server = Server::start();
-    spread_over(&open(&server.url()).await, partitions).await;
+    over_partitions(&open(&server.url()).await, partitions).await;
     let load = Load::start(vec![open(&server.url()).await, open(&server.url()).await]);
     load.go_on(50).await;
     let mut storms = 0;

@@ -46,7 +46,7 @@ impl Fixture {
         }
     }
 
-    /// Puts a message and takes it with a bound lease.
+    /// Puts a message and takes it with a session lease.
     async fn hold(&self, process: &RedisStore) -> Delivery {
         let id = put(process, Put::new(queue("jobs"), "m")).await.unwrap().id;
         let held = take(process).await.unwrap();
@@ -55,9 +55,9 @@ impl Fixture {
     }
 }
 
-/// A bound take; no lease of the test ends by itself.
+/// A take of session leases; no lease of the test ends by itself.
 async fn take(process: &RedisStore) -> Option<Delivery> {
-    process.take(Take::from(queue("jobs")).lease_ms(LEASE_MS).bound()).await.unwrap().pop()
+    process.take(Take::from(queue("jobs")).lease_ms(LEASE_MS).session()).await.unwrap().pop()
 }
 
 async fn leased(process: &RedisStore) -> u64 {
@@ -139,7 +139,7 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
 
 /// The partitions in which processes are registered to bind leases.
 fn known(bed: &Fixture) -> Vec<String> {
-    let processes = bed.server.command(&["KEYS", "{dwell}:p:*"]);
+    let processes = bed.server.command(&["KEYS", "{dwell}:session:*"]);
     let processes: Vec<Vec<u8>> = redis::from_redis_value(processes).unwrap();
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
     let known = processes.into_iter().map(|process| {
@@ -160,7 +160,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     let held = bed.hold(&process).await;
     for some in (0..NAMES).collect::<Vec<_>>().chunks(200) {
         let names = some.iter().map(|n| queue(&format!("q{n}")));
-        assert!(process.take(Take::from_all(names).bound()).await.unwrap().is_empty());
+        assert!(process.take(Take::from_all(names).session()).await.unwrap().is_empty());
     }
     assert_eq!(known(&bed).len(), NAMES + 1);
     let (_, before) = process.kept_for_test();
@@ -175,7 +175,7 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     assert!(after + NAMES <= before, "{before} places have become {after}");
     // A process that comes back is registered again, and its earlier lease there is still bound to it.
     let id = put(&process, Put::new(queue("q7"), "m")).await.unwrap().id;
-    let again = process.take(Take::from(queue("q7")).lease_ms(LEASE_MS).bound()).await.unwrap();
+    let again = process.take(Take::from(queue("q7")).lease_ms(LEASE_MS).session()).await.unwrap();
     assert_eq!(again[0].message.id, id);
     assert_eq!(known(&bed), ["0/jobs", "0/q7"]);
     drop(process);
@@ -212,12 +212,13 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     let process = bed.process().await;
     for some in (0..NAMES).collect::<Vec<_>>().chunks(650) {
         let names = some.iter().map(|n| queue(&format!("q{n}")));
-        process.take(Take::from_all(names).bound()).await.unwrap();
+        process.take(Take::from_all(names).session()).await.unwrap();
     }
     let before = known(&bed);
     assert_eq!(before.len(), NAMES);
     let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
-    let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:p:*"])).unwrap();
+    let keys: Vec<Vec<u8>> =
+        redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:session:*"])).unwrap();
     let _: () = redis::cmd("DEL").arg(keys).query(&mut connection).unwrap();
     bed.server.command(&["CONFIG", "RESETSTAT"]);
     bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
@@ -225,7 +226,7 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     bed.server.command(&["SLOWLOG", "RESET"]);
     bed.step(&[&process]).await;
     let longest = longest_argument(&bed);
-    assert!(longest < 6_000, "a script was told {longest} bytes at once");
+    assert!(longest < 6_000, "a script had {longest} bytes of arguments");
     assert_eq!(known(&bed), before);
     let saids = bed.server.info("cmdstat_sadd").unwrap();
     assert!(saids.starts_with(&format!("calls={NAMES},")), "{saids}");

@@ -32,7 +32,7 @@ impl Fixture {
         let waiting = tokio::spawn(async move { store.take(take.wait_ms(3_600_000)).await.unwrap() });
         within("a take's beginning to wait", async {
             let noted = || -> Vec<String> {
-                redis::from_redis_value(self.server.command(&["KEYS", "dwell:{*}:w"])).unwrap()
+                redis::from_redis_value(self.server.command(&["KEYS", "dwell:{*}:waiters"])).unwrap()
             };
             while noted().len() < partitions {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -241,7 +241,7 @@ async fn channels_of_many_queues_are_subscribed_to_together() {
     let name = |n: usize| queue(&format!("q{n}"));
     let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
     let heard = || -> Vec<String> {
-        redis::from_redis_value(bed.server.command(&["PUBSUB", "CHANNELS", "dwell:{*}:w"])).unwrap()
+        redis::from_redis_value(bed.server.command(&["PUBSUB", "CHANNELS", "dwell:{*}:waiters"])).unwrap()
     };
     within("the subscribing", async {
         while heard().len() < QUEUES {

@@ -8,7 +8,7 @@ use dwell_testkit::redis::proxy::{Options, Proxy};
 use super::{open, queue, within};
 
 const QUEUES: usize = 16;
-const SPREAD: u16 = 64;
+const PARTITIONS: u16 = 64;
 
 /// Commands of beats and hints in the same time.
 const BESIDES: i64 = 16;
@@ -20,8 +20,8 @@ async fn a_call_on_many_partitions_asks_some_at_a_time() {
     let store = open(format!("redis://127.0.0.1:{}", proxy.port()).parse().unwrap()).await;
     let queues: Vec<_> = (0..QUEUES).map(|n| queue(&format!("q{n:02}"))).collect();
     for queue in &queues {
-        let spread = vec![SettingChange::Set(Setting::Spread(SPREAD))];
-        within("a change", store.configure(queue.clone(), spread)).await.unwrap();
+        let partitions = vec![SettingChange::Set(Setting::Partitions(PARTITIONS))];
+        within("a change", store.configure(queue.clone(), partitions)).await.unwrap();
         store.put(vec![Put::new(queue.clone(), "m")]).await.pop().unwrap().unwrap();
     }
     proxy.most_under_way();

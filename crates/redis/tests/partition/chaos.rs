@@ -13,7 +13,7 @@ use dwell_testkit::Random;
 use dwell_testkit::redis::Server;
 use dwell_testkit::redis::proxy::{Link, Proxy};
 
-use super::{message, open, put, queue, settle, token, within};
+use super::{idempotency_key, message, open, put, queue, settle, within};
 
 const MESSAGES: usize = 150;
 const LEASE_MS: u64 = 1_000;
@@ -66,8 +66,8 @@ async fn run(seed: u64) {
     assert!(broken > 3, "{broken} faults");
 }
 
-/// Puts each message until it is answered: one in two under a token, so that it is put once; the others are stored in
-/// another form, and may be put again for each answer that is unknown. Also returns the number of those.
+/// Puts each message until it is answered: one in two under an idempotency key, so that it is put once; the others are
+/// stored in another form, and may be put again for each answer that is unknown. Also returns the number of those.
 async fn produce(store: Arc<RedisStore>, mut random: Random) -> (Vec<MessageId>, usize) {
     let (mut ids, mut unknown) = (Vec::new(), 0);
     for number in 0..MESSAGES {
@@ -75,12 +75,18 @@ async fn produce(store: Arc<RedisStore>, mut random: Random) -> (Vec<MessageId>,
         let delay_ms = random.below(300);
         let id = loop {
             let plain = message(&name).after_ms(delay_ms);
-            let has_token = number % 2 == 0;
-            match put(&store, if has_token { plain.token(token(&name)) } else { plain }).await {
+            let has_idempotency_key = number % 2 == 0;
+            match put(
+                &store,
+                if has_idempotency_key { plain.idempotency_key(idempotency_key(&name)) } else { plain },
+            )
+            .await
+            {
                 Ok(answer) => break answer.id,
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");
-                    unknown += usize::from(!has_token && matches!(error, Error::OutcomeUnknown { .. }));
+                    unknown +=
+                        usize::from(!has_idempotency_key && matches!(error, Error::OutcomeUnknown { .. }));
                 }
             }
         };

@@ -61,7 +61,7 @@ fn place(cluster: &mut Cluster) -> (u16, usize) {
 fn tagged(cluster: &mut Cluster) -> String {
     for node in cluster.nodes() {
         let keys: Vec<String> =
-            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:m"])).unwrap_or_default();
+            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:meta"])).unwrap_or_default();
         if let Some(key) = keys.into_iter().next() {
             return key;
         }
@@ -84,7 +84,7 @@ async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     let mut cluster = Cluster::start();
     let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
     let brief = open(&(cluster.url() + BRIEF)).await;
-    let changes = vec![SettingChange::Set(Setting::Spread(partitions))];
+    let changes = vec![SettingChange::Set(Setting::Partitions(partitions))];
     store.configure(queue(), changes).await.unwrap();
     let mut besides = 0;
     put(&store, message("first")).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
     let key = tagged(&mut cluster);
     let (_, node) = cluster.place(&key);
     let (node, proxy) = (&cluster.nodes()[node], &proxies[node]);
-    let fresh = key.strip_suffix('m').unwrap().to_owned() + "f";
+    let fresh = key.strip_suffix("meta").unwrap().to_owned() + "due";
     let there = || -> i64 { redis::from_redis_value(node.command(&["ZCARD", &fresh])).unwrap() };
     for round in 0..5 {
         let before = there();
@@ -252,7 +252,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
     let gone = open_at("").await;
     let brief = open_at("?retry_ms=300&timeout_ms=2000").await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     // A queue on each of two nodes.
     let mut queues = std::collections::HashMap::new();
     for n in 0.. {
@@ -262,7 +262,7 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         }
         for node in 0..3 {
             let keys: Vec<String> =
-                redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+                redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:meta"])).unwrap();
             if !keys.is_empty() && node != directory && !queues.values().any(|known| *known == name) {
                 queues.entry(node).or_insert_with(|| name.clone());
             }
@@ -276,8 +276,8 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         let mut nodes = queues.into_iter();
         (nodes.next().unwrap(), nodes.next().unwrap())
     };
-    let bound = |queue: &QueueName| Take::from(queue.clone()).max(1).lease_ms(3_600_000).bound();
-    assert_eq!(gone.take(bound(&away.1)).await.unwrap().len(), 1);
+    let session = |queue: &QueueName| Take::from(queue.clone()).max(1).lease_ms(3_600_000).session();
+    assert_eq!(gone.take(session(&away.1)).await.unwrap().len(), 1);
     drop(gone);
     cluster.nodes()[away.0].kill();
     // It has to count the leases in all queues before it hands out the first message.
@@ -293,13 +293,17 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     assert_eq!(taken.expect("it waits for the node that is away").unwrap().len(), 1);
     // What a dead process had bound cannot be freed there. The processes that try still send their heartbeats: what
     // is bound to them stays bound.
-    let held = store.take(bound(&there.1)).await.unwrap().pop().unwrap().receipt;
+    let held = store.take(session(&there.1)).await.unwrap().pop().unwrap().receipt;
     for _ in 0..3 {
         clock.advance(10_000);
         let now = clock.now().wall.as_ms();
         let mut heard = || {
-            let reply =
-                cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now.to_string(), "+inf"]);
+            let reply = cluster.nodes()[directory].command(&[
+                "ZCOUNT",
+                "{dwell}:heartbeats",
+                &now.to_string(),
+                "+inf",
+            ]);
             redis::from_redis_value::<i64>(reply).unwrap()
         };
         let beats = async {
@@ -330,7 +334,7 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
         }
         let listed = within("a list", store.queues(None, 100)).await.unwrap();
         assert_eq!(listed.len(), 24);
-        let directory = cluster.place("{dwell}:m").1;
+        let directory = cluster.place("{dwell}:meta").1;
         let away = if directory_goes { directory } else { (directory + 1) % 3 };
         let there = 24 - partitions(&mut cluster, away);
         assert!((1..24).contains(&there), "{what}: {there} queues are elsewhere");
@@ -387,7 +391,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             break;
         }
     }
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let put = async |store: &RedisStore, name: &QueueName| {
         within("a put", store.put(vec![Put::new(name.clone(), "m")])).await.pop().unwrap()
     };
@@ -401,10 +405,10 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
         let store = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
         let limits = {
             let mut limits = Limits::default();
-            limits.defaults.spread = 2;
+            limits.defaults.partitions = 2;
             limits
         };
-        // The default spread differs: only the directory can show that.
+        // The default number of partitions differs: only the directory can show that.
         let other = match directory_goes {
             true => Some(within("opening", RedisStore::open(url.parse().unwrap(), limits)).await.unwrap()),
             false => None,
@@ -413,7 +417,7 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             let what = format!("{what}, node {node}");
             let stats = within("stats", store.stats(name.clone())).await;
             let taken = within("a take", store.take(Take::from(name.clone()).max(1))).await;
-            let bound = within("a take", store.take(Take::from(name.clone()).max(1).bound())).await;
+            let session = within("a take", store.take(Take::from(name.clone()).max(1).session())).await;
             if *node == away {
                 assert!(is_unavailable(&stats), "{what}: {stats:?}");
                 assert!(taken.as_ref().is_err_and(Error::is_retryable), "{what}: {taken:?}");
@@ -425,9 +429,9 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
             let refused = put(&store, name).await.map(drop);
             if *node == away || directory_goes {
                 assert!(refused.as_ref().is_err_and(Error::is_retryable), "{what}: {refused:?}");
-                assert!(bound.as_ref().is_err_and(Error::is_retryable), "{what}: {bound:?}");
+                assert!(session.as_ref().is_err_and(Error::is_retryable), "{what}: {session:?}");
             } else {
-                assert_eq!((refused, bound), (Ok(()), Ok(Vec::new())), "{what}");
+                assert_eq!((refused, session), (Ok(()), Ok(Vec::new())), "{what}");
             }
         }
         assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
@@ -435,8 +439,8 @@ async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_oth
         // It is registered as soon as the directory is back, and then it is like any other.
         for name in queues.values() {
             comes_true(async || put(&store, name).await.is_ok()).await;
-            let bound = Take::from(name.clone()).max(100).bound();
-            for delivery in within("a take", store.take(bound)).await.unwrap() {
+            let session = Take::from(name.clone()).max(100).session();
+            for delivery in within("a take", store.take(session)).await.unwrap() {
                 assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone), "{what}");
             }
         }
@@ -546,7 +550,7 @@ async fn a_process_outlives_all_the_nodes_that_its_url_names() {
 /// The number of partitions on a node.
 pub(super) fn partitions(cluster: &mut Cluster, node: usize) -> usize {
     let keys: Vec<String> =
-        redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+        redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:meta"])).unwrap();
     keys.len()
 }
 
@@ -571,7 +575,7 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
     };
     let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
     let gone = open_at("?timeout_ms=2000").await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let away = (directory + 1) % 3;
     // Queues on both nodes, all in one block of numbers.
     let (mut over_there, mut here) = (0, None);
@@ -593,15 +597,15 @@ async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away(
     cluster.nodes()[away].kill();
     clock.advance(2 * 3_600_000);
     tokio::time::sleep(Duration::from_secs(7)).await;
-    let bound = Take::from(here.clone()).max(1).lease_ms(3_600_000).bound();
-    assert_eq!(within("a take", gone.take(bound)).await.unwrap().len(), 1);
+    let session = Take::from(here.clone()).max(1).lease_ms(3_600_000).session();
+    assert_eq!(within("a take", gone.take(session)).await.unwrap().len(), 1);
     drop(gone);
     // The other one sends heartbeats, and this one does not.
     for _ in 0..4 {
         clock.advance(7_000);
         let now = clock.now().wall.as_ms().to_string();
         let mut heard = || {
-            let reply = cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now, "+inf"]);
+            let reply = cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:heartbeats", &now, "+inf"]);
             redis::from_redis_value::<i64>(reply).unwrap()
         };
         within("a beat", async {

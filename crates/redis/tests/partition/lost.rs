@@ -42,14 +42,15 @@ fn forget(server: &Server, names: &str) {
 async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
     let server = Server::start();
     let store = open(&server.url()).await;
-    let queues = [name("putting"), name("taking"), name("asking"), name("unused"), name("spread")];
-    let over_three = vec![SettingChange::Set(Setting::Spread(3))];
+    let queues = [name("putting"), name("taking"), name("asking"), name("unused"), name("partitions")];
+    let over_three = vec![SettingChange::Set(Setting::Partitions(3))];
     store.configure(queues[4].clone(), over_three).await.unwrap();
     for queue in &queues {
         put(&store, queue).await;
     }
     drop(store);
-    forget(&server, "[qr]");
+    forget(&server, "queues");
+    forget(&server, "registrations");
     let uses: [(&str, &[usize]); 3] = [("puts", &[0, 4]), ("takes", &[1]), ("asks", &[2])];
     let mut expected = Vec::new();
     for (how, used) in uses {
@@ -74,8 +75,8 @@ async fn a_queue_that_the_directory_has_lost_comes_back_when_it_is_used() {
         store.purge(queue.clone()).await.unwrap();
     }
     store.beat_for_test().await.unwrap();
-    assert_eq!(listed(&store).await, ["spread"]);
-    let count: i64 = redis::from_redis_value(server.command(&["ZCARD", "{dwell}:q"])).unwrap();
+    assert_eq!(listed(&store).await, ["partitions"]);
+    let count: i64 = redis::from_redis_value(server.command(&["ZCARD", "{dwell}:queues"])).unwrap();
     assert_eq!(count, 1);
 }
 
@@ -87,14 +88,15 @@ async fn queues_that_a_take_waits_on_come_back_and_those_with_nothing_do_not() {
     let (scheduled, empty) = (name("scheduled"), name("empty"));
     put(&store, &scheduled).await;
     drop(store);
-    forget(&server, "[qr]");
+    forget(&server, "queues");
+    forget(&server, "registrations");
     let store = std::sync::Arc::new(open(&server.url()).await);
     let waiting = {
         let (store, queues) = (std::sync::Arc::clone(&store), [scheduled.clone(), empty.clone()]);
         tokio::spawn(async move { store.take(Take::from_all(queues).wait_ms(60_000)).await })
     };
     within("the queue's return", async {
-        let known = || redis::from_redis_value::<i64>(server.command(&["ZCARD", "{dwell}:q"])).unwrap();
+        let known = || redis::from_redis_value::<i64>(server.command(&["ZCARD", "{dwell}:queues"])).unwrap();
         while known() == 0 {
             store.beat_for_test().await.unwrap();
         }
@@ -104,7 +106,7 @@ async fn queues_that_a_take_waits_on_come_back_and_those_with_nothing_do_not() {
         store.beat_for_test().await.unwrap();
     }
     let names: Vec<String> =
-        redis::from_redis_value(server.command(&["ZRANGE", "{dwell}:q", "0", "-1"])).unwrap();
+        redis::from_redis_value(server.command(&["ZRANGE", "{dwell}:queues", "0", "-1"])).unwrap();
     assert_eq!(names, ["scheduled"]);
     waiting.abort();
 }
@@ -144,9 +146,9 @@ async fn a_directory_that_is_gone_whole_is_made_anew_and_gives_no_number_twice()
             assert_eq!(found.unwrap().map(|(_, id)| id), Some(answer.id), "number {}", answer.number);
         }
     }
-    // The default spread of the earlier processes holds again.
+    // The default number of partitions of the earlier processes holds again.
     let mut limits = Limits::default();
-    limits.defaults.spread = 2;
+    limits.defaults.partitions = 2;
     let refused = RedisStore::open(server.address(), limits).await;
     assert!(refused.is_err_and(|error| error.code() == "setting_fixed"));
 }
@@ -210,7 +212,7 @@ async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
     let mut cluster = Cluster::start();
     let url = cluster.url() + "?retry_ms=60000&timeout_ms=2000";
     let store = open(&url).await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     cluster.add_replica(directory);
     let mut before = Vec::new();
     for n in 0..3 {
@@ -283,11 +285,11 @@ async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
 
 /// Makes a queue that is spread over three partitions, with `puts` messages, of which the first partition loses the
 /// spread: as after a failover of its node.
-async fn spread_and_lost(server: &Server, store: &RedisStore, queue: &QueueName, puts: usize) {
+async fn lose_partitions(server: &Server, store: &RedisStore, queue: &QueueName, puts: usize) {
     let puts = vec![Put::new(queue.clone(), "m"); puts];
     // The first partition is the only one for now.
     assert!(store.put(puts[..1].to_vec()).await[0].is_ok());
-    let first: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    let first: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:meta"])).unwrap();
     store.purge(queue.clone()).await.unwrap();
     store.configure(queue.clone(), over_three()).await.unwrap();
     assert!(store.put(puts).await.iter().all(Result::is_ok));
@@ -296,38 +298,38 @@ async fn spread_and_lost(server: &Server, store: &RedisStore, queue: &QueueName,
 }
 
 fn over_three() -> Vec<SettingChange> {
-    vec![SettingChange::Set(Setting::Spread(3))]
+    vec![SettingChange::Set(Setting::Partitions(3))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spread_that_the_first_partition_has_lost_is_given_back_by_the_others() {
+async fn partitions_that_the_first_one_has_lost_are_given_back_by_the_others() {
     const PUTS: usize = 30;
     let server = Server::start();
     let (store, queue) = (open(&server.url()).await, name("orders"));
-    spread_and_lost(&server, &store, &queue, PUTS).await;
+    lose_partitions(&server, &store, &queue, PUTS).await;
     let taken = within("a take", store.take(Take::from(queue.clone()).max(PUTS))).await.unwrap();
     assert_eq!(taken.len(), PUTS);
     let stats = within("a change", store.configure(queue.clone(), over_three())).await.unwrap();
-    assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
-    // A queue whose spread was lowered is believed.
+    assert_eq!((stats.settings.partitions, stats.counts.leased), (3, PUTS as u64));
+    // A queue whose number of partitions was lowered is believed.
     store.delete_queue(queue.clone()).await.unwrap();
     let held = taken.into_iter().map(|delivery| (delivery.receipt, Action::Ack));
     let acks = held.map(|(receipt, action)| Settle { receipt, action }).collect();
     assert!(store.settle(acks).await.iter().all(Result::is_ok));
     let other = open(&server.url()).await;
-    let narrow = vec![SettingChange::Set(Setting::Spread(1))];
-    assert_eq!(other.configure(queue.clone(), narrow).await.unwrap().settings.spread, 1);
+    let narrow = vec![SettingChange::Set(Setting::Partitions(1))];
+    assert_eq!(other.configure(queue.clone(), narrow).await.unwrap().settings.partitions, 1);
     assert!(store.put(vec![Put::new(queue.clone(), "m")]).await[0].is_ok());
-    assert_eq!(store.stats(queue).await.unwrap().settings.spread, 1);
+    assert_eq!(store.stats(queue).await.unwrap().settings.partitions, 1);
 }
 
-/// The same, where no process that has used the queue before is left: the directory has the spread.
+/// The same, where no process that has used the queue before is left: the directory has the number of partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_begins_after_a_spread_was_lost_hears_of_it_from_the_directory() {
+async fn a_process_that_begins_after_partitions_were_lost_hears_of_it_from_the_directory() {
     const PUTS: usize = 30;
     let server = Server::start();
     let (store, queue) = (open(&server.url()).await, name("orders"));
-    spread_and_lost(&server, &store, &queue, PUTS).await;
+    lose_partitions(&server, &store, &queue, PUTS).await;
     drop(store);
     let other = open(&server.url()).await;
     let mut taken = 0;
@@ -338,7 +340,7 @@ async fn a_process_that_begins_after_a_spread_was_lost_hears_of_it_from_the_dire
     }
     assert_eq!(taken, PUTS);
     let stats = within("stats", other.stats(queue.clone())).await.unwrap();
-    assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
-    // A lowered spread stays, whatever was reported to the directory before.
+    assert_eq!((stats.settings.partitions, stats.counts.leased), (3, PUTS as u64));
+    // A lowered number of partitions stays, whatever was reported to the directory before.
     other.delete_queue(queue.clone()).await.unwrap();
 }

@@ -33,7 +33,7 @@ fn message(body: &str) -> Put {
     Put::new(queue(), body.to_owned())
 }
 
-fn token(name: &str) -> IdempotencyKey {
+fn idempotency_key(name: &str) -> IdempotencyKey {
     IdempotencyKey::new(name).unwrap()
 }
 

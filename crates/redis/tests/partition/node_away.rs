@@ -143,7 +143,7 @@ async fn a_subscription_that_hangs_keeps_nobody_from_asking() {
     let noted = async {
         let count = || -> usize {
             let keys: Vec<String> =
-                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:waiters"])).unwrap();
             keys.len()
         };
         while count() < waiting.len() {
@@ -187,7 +187,7 @@ async fn callers_who_need_numbers_do_not_wait_for_each_other() {
 
 /// A queue with a message on a node, and another one on the node of the directory.
 async fn two_queues(cluster: &mut Cluster, store: &RedisStore) -> (usize, QueueName, QueueName) {
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let (mut away, mut there) = (None, None);
     for n in 0.. {
         let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(cluster, node)).collect();
@@ -393,7 +393,7 @@ async fn takes_do_not_wait_again_and_again_for_queues_that_cannot_be_counted() {
 async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
     let mut cluster = cluster();
     let store = open(&(cluster.url() + "?timeout_ms=1000&retry_ms=500")).await;
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     let name = |n: usize| QueueName::new(&format!("q{n}")).unwrap();
     let mut last = None;
     for n in 0..200 {
@@ -415,7 +415,7 @@ async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
 /// Stops a node of a cluster that does not have the directory; the others consider it alive though it does not
 /// answer.
 fn stop_one(cluster: &mut Cluster) {
-    let directory = cluster.place("{dwell}:m").1;
+    let directory = cluster.place("{dwell}:meta").1;
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
     }
@@ -434,7 +434,7 @@ async fn a_forecast_of_all_queues_does_not_wait_for_each_that_does_not_answer() 
         let put = Put::new(QueueName::new(&format!("q{n}")).unwrap(), "m").after_ms(3_600_000);
         store.put(vec![put]).await.pop().unwrap().unwrap();
     }
-    let stopped = (cluster.place("{dwell}:m").1 + 1) % 3;
+    let stopped = (cluster.place("{dwell}:meta").1 + 1) % 3;
     let away = super::cluster::partitions(&mut cluster, stopped);
     stop_one(&mut cluster);
     let began = now_ms();
@@ -451,7 +451,7 @@ async fn leases_that_an_operator_ends_do_not_wait_for_each_others_partitions() {
     let mut cluster = cluster();
     let store = open(&(cluster.url() + "?timeout_ms=1000&retry_ms=1000")).await;
     let wide = QueueName::new("wide").unwrap();
-    store.configure(wide.clone(), vec![SettingChange::Set(Setting::Spread(48))]).await.unwrap();
+    store.configure(wide.clone(), vec![SettingChange::Set(Setting::Partitions(48))]).await.unwrap();
     for answer in store.put(vec![Put::new(wide.clone(), "m"); MESSAGES]).await {
         answer.unwrap();
     }
@@ -487,9 +487,9 @@ async fn what_was_purged_is_cleared_away_though_a_node_does_not_answer() {
         }
         assert_eq!(store.purge(name).await.unwrap(), MESSAGES as u64);
     }
-    let stopped = (cluster.place("{dwell}:m").1 + 1) % 3;
+    let stopped = (cluster.place("{dwell}:meta").1 + 1) % 3;
     let set_aside = |cluster: &mut Cluster, node: usize| -> usize {
-        let keys = cluster.nodes()[node].command(&["KEYS", "dwell:{*}:Z"]);
+        let keys = cluster.nodes()[node].command(&["KEYS", "dwell:{*}:purged"]);
         redis::from_redis_value::<Vec<String>>(keys).unwrap().len()
     };
     let there = |cluster: &mut Cluster| -> usize {

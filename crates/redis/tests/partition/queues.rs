@@ -1,4 +1,5 @@
-//! Operations on a queue as a whole that take several scripts: changing its spread, registering it, unregistering it.
+//! Operations on a queue as a whole that take several scripts: changing its number of partitions, registering it,
+//! unregistering it.
 
 use std::collections::HashSet;
 
@@ -11,11 +12,11 @@ use dwell_testkit::redis::proxy::Proxy;
 use super::{open, within};
 
 async fn change(store: &RedisStore, queue: &QueueName, change: SettingChange) -> Result<u16, Error> {
-    Ok(store.configure(queue.clone(), vec![change]).await?.settings.spread)
+    Ok(store.configure(queue.clone(), vec![change]).await?.settings.partitions)
 }
 
-fn spread(partitions: u16) -> SettingChange {
-    SettingChange::Set(Setting::Spread(partitions))
+fn partitions(partitions: u16) -> SettingChange {
+    SettingChange::Set(Setting::Partitions(partitions))
 }
 
 /// Puts under keys that lie in all partitions.
@@ -47,7 +48,7 @@ async fn drain(store: &RedisStore, queue: &QueueName) -> HashSet<MessageId> {
 /// The change is interrupted after each of its scripts in turn. The next process finds a queue that works: one that
 /// has not learnt of the change and uses a partition directly, or one that has just been opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_whoever_comes_next() {
+async fn a_change_of_the_partitions_that_is_broken_off_anywhere_is_carried_on_by_whoever_comes_next() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let once = open(&proxy.url("connections=1&timeout_ms=5000&retry_ms=0")).await;
@@ -58,11 +59,12 @@ async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_who
             for after in 0.. {
                 let what = format!("{from} to {to}, cut after {after} answers, then {who}");
                 let queue = QueueName::new(&format!("q{from}-{to}-{comes}-{after}")).unwrap();
-                change(&knows, &queue, spread(from)).await.unwrap();
+                change(&knows, &queue, partitions(from)).await.unwrap();
                 // The one that is cut off knows the queue.
-                assert_eq!(once.stats(queue.clone()).await.unwrap().settings.spread, from, "{what}");
+                assert_eq!(once.stats(queue.clone()).await.unwrap().settings.partitions, from, "{what}");
                 proxy.lose_reply_after(after);
-                let asked = if from == to { SettingChange::Set(Setting::LeaseMs(7_000)) } else { spread(to) };
+                let asked =
+                    if from == to { SettingChange::Set(Setting::LeaseMs(7_000)) } else { partitions(to) };
                 let changed = change(&once, &queue, asked).await;
                 proxy.lose_reply_after(-1);
                 let was_cut = match &changed {
@@ -75,21 +77,21 @@ async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_who
                     0 => put_some(&knows, &queue, "knows").await,
                     1 => put_some(&new, &queue, "new").await,
                     _ => {
-                        let changed = within(&what, change(&new, &queue, spread(2))).await;
+                        let changed = within(&what, change(&new, &queue, partitions(2))).await;
                         assert_eq!(changed, Ok(2), "{what}");
                         HashSet::new()
                     }
                 };
                 let told = new.stats(queue.clone()).await.unwrap();
                 assert_eq!(knows.stats(queue.clone()).await.unwrap(), told, "{what}");
-                let is_one = [from, to].contains(&told.settings.spread);
-                assert!(is_one || comes == 2, "{what}: {}", told.settings.spread);
+                let is_one = [from, to].contains(&told.settings.partitions);
+                assert!(is_one || comes == 2, "{what}: {}", told.settings.partitions);
                 assert_eq!(told.counts.ready, ids.len() as u64, "{what}");
                 for store in [&knows, &new] {
                     ids.extend(put_some(store, &queue, &format!("{}", ids.len())).await);
                 }
                 assert_eq!(drain(&new, &queue).await, ids, "{what}");
-                assert_eq!(within(&what, change(&knows, &queue, spread(4))).await, Ok(4), "{what}");
+                assert_eq!(within(&what, change(&knows, &queue, partitions(4))).await, Ok(4), "{what}");
                 let ids = put_some(&new, &queue, "last").await;
                 assert_eq!(drain(&knows, &queue).await, ids, "{what}");
                 new.delete_queue(queue.clone()).await.unwrap();
@@ -104,7 +106,7 @@ async fn a_change_of_the_spread_that_is_broken_off_anywhere_is_carried_on_by_who
     assert!(cuts > 90, "{cuts} cuts");
     // Nothing is left of what was spread over more partitions.
     within("letting go", async {
-        while !redis::from_redis_value::<Vec<String>>(server.command(&["KEYS", "dwell:{*}:m"]))
+        while !redis::from_redis_value::<Vec<String>>(server.command(&["KEYS", "dwell:{*}:meta"]))
             .unwrap()
             .is_empty()
         {
@@ -124,11 +126,11 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
     let (knows, mut undone) = (open(&server.url()).await, 0);
     for after in 0..24 {
         let queue = QueueName::new(&format!("q{after}")).unwrap();
-        change(&knows, &queue, spread(3)).await.unwrap();
-        assert_eq!(slow.stats(queue.clone()).await.unwrap().settings.spread, 3);
+        change(&knows, &queue, partitions(3)).await.unwrap();
+        assert_eq!(slow.stats(queue.clone()).await.unwrap().settings.partitions, 3);
         proxy.stop_request_after(after);
         let asked = queue.clone();
-        let changing = async { change(&slow, &asked, spread(1)).await };
+        let changing = async { change(&slow, &asked, partitions(1)).await };
         let (ids, changed) = {
             let meanwhile = async {
                 // If it is over before, nothing is stopped.
@@ -140,10 +142,10 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
             };
             tokio::join!(meanwhile, within("the change", changing))
         };
-        let is = knows.stats(queue.clone()).await.unwrap().settings.spread;
+        let is = knows.stats(queue.clone()).await.unwrap().settings.partitions;
         match changed {
             Ok(1) => assert!([1, 3].contains(&is), "after {after}: {is}"),
-            Err(Error::SettingFixed { setting: SettingName::Spread, .. }) => {
+            Err(Error::SettingFixed { setting: SettingName::Partitions, .. }) => {
                 assert!([1, 3].contains(&is), "after {after}: {is}");
                 undone += usize::from(is == 3);
             }

@@ -120,9 +120,9 @@ async fn a_call_that_is_broken_off_half_way_is_unknown() {
     for what in ["revive", "revive ids", "discard oldest", "discard all", "purge", "configure"] {
         for after in 0..7 {
             let queue = QueueName::new(&format!("{}-{after}", what.replace(' ', "-"))).unwrap();
-            let spread = if ["discard all", "purge", "configure"].contains(&what) { 3 } else { 1 };
-            let spread = SettingChange::Set(Setting::Spread(spread));
-            plain.configure(queue.clone(), vec![spread]).await.unwrap();
+            let partitions = if ["discard all", "purge", "configure"].contains(&what) { 3 } else { 1 };
+            let partitions = SettingChange::Set(Setting::Partitions(partitions));
+            plain.configure(queue.clone(), vec![partitions]).await.unwrap();
             let ids = dead(&queue).await;
             if what == "purge" {
                 let puts = (0..DEAD).map(|_| Put::new(queue.clone(), "m")).collect();

@@ -10,7 +10,7 @@ use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, 
 use dwell_testkit::redis::Server;
 use dwell_testkit::redis::proxy::{Link, Proxy};
 
-use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
+use super::{idempotency_key, is_unavailable, is_unknown, message, open, put, queue, settle, take, within};
 
 /// The store itself repeats nothing.
 const ONCE: &str = "connections=1&timeout_ms=400&retry_ms=0";
@@ -32,7 +32,7 @@ async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
     assert_eq!(store.cancel(queue(), vec![nobody]).await, [Ok(Cancelled::NotFound)]);
 
     proxy.lose_next_reply();
-    let named = || message("second").token(token("t"));
+    let named = || message("second").idempotency_key(idempotency_key("t"));
     assert!(is_unknown(&put(&store, named()).await));
     let (once, twice) = (put(&store, named()).await.unwrap(), put(&store, named()).await.unwrap());
     assert_eq!((once == twice, counts().await.ready), (true, 2), "it was put, and once");
@@ -81,7 +81,7 @@ async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
     for round in 1..=20 {
         let connections = proxy.connections();
         proxy.lose_next_reply();
-        // Without a token: the number of the call makes it happen once.
+        // Without an idempotency key: the number of the call makes it happen once.
         let answer = put(&store, message("more")).await.unwrap();
         proxy.lose_next_reply();
         let delivery = take(&store, 0, 60_000).await.unwrap().unwrap();
@@ -142,7 +142,7 @@ async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has
     assert_eq!(short.len(), 200);
     proxy.set(Link::Mute);
     let lost = tokio::spawn(async move { take(&store, 0, 600_000).await });
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:l"])).unwrap();
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:leases"])).unwrap();
     // It has been handed out, and the other leases have run out: no call has processed them meanwhile.
     let leased = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", &keys[0]])).unwrap() };
     within("the take", async {
@@ -170,7 +170,7 @@ async fn a_link_that_is_cut_is_waited_for_or_said() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (once, again) = (open(&proxy.url(ONCE)).await, open(&proxy.url(AGAIN)).await);
-    let first = put(&once, message("first").token(token("t"))).await.unwrap();
+    let first = put(&once, message("first").idempotency_key(idempotency_key("t"))).await.unwrap();
     proxy.set(Link::Cut);
     // Whatever passes before the link is cut, answer and all, has happened.
     let mut passed = 0;
@@ -196,7 +196,7 @@ async fn a_link_that_is_cut_is_waited_for_or_said() {
     .await;
     proxy.set(Link::Whole);
     within("the put", waits).await.unwrap().unwrap();
-    assert_eq!(put(&once, message("first").token(token("t"))).await.unwrap(), first);
+    assert_eq!(put(&once, message("first").idempotency_key(idempotency_key("t"))).await.unwrap(), first);
     let counts = once.stats(queue()).await.unwrap().counts;
     // The take may have passed too.
     let there = counts.ready + counts.leased;
@@ -212,7 +212,7 @@ async fn half_open_links_are_left_and_made_anew() {
     for (link, puts) in [(Link::Deaf, 0), (Link::Mute, 1)] {
         let before = again.stats(queue()).await.unwrap().counts.ready;
         proxy.set(link);
-        let named = || message("named").token(token(&format!("{link:?}")));
+        let named = || message("named").idempotency_key(idempotency_key(&format!("{link:?}")));
         assert!(is_unknown(&put(&once, named()).await), "{link:?}");
         assert!(is_unavailable(&once.stats(queue()).await), "{link:?}");
         proxy.set(Link::Whole);
@@ -434,40 +434,42 @@ async fn a_call_that_was_done_and_is_refused_when_it_is_made_again_is_unknown() 
     assert_eq!(ready().await, before + 1, "it was put once");
 }
 
-const SPREAD: u16 = 4;
+const PARTITIONS: u16 = 4;
 
-/// Messages whose keys lie in one partition, and whose tokens are remembered in another.
+/// Messages whose keys lie in one partition, and whose idempotency keys are remembered in another.
 fn keyed_apart(count: usize) -> Vec<Put> {
     let of_text = |text: &str| {
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, fnv) % u64::from(SPREAD)
+        text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, fnv) % u64::from(PARTITIONS)
     };
     let some = |what: &str, part: u64| -> Vec<String> {
         let names = (0..1_000).map(|n| format!("{what}-{n}"));
         names.filter(|name| of_text(name) == part).take(count).collect()
     };
     let names = some("key", 1).into_iter().zip(some("token", 2));
-    let puts = names.map(|(key, named)| message("m").key(Key::new(&key).unwrap()).token(token(&named)));
+    let puts = names.map(|(key, named)| {
+        message("m").key(Key::new(&key).unwrap()).idempotency_key(idempotency_key(&named))
+    });
     let puts: Vec<Put> = puts.collect();
     assert_eq!(puts.len(), count);
     puts
 }
 
-/// A queue that is spread, with something in each partition, so that putting under a key and a token is three
-/// scripts: the lookup of the token, the put, and the storing of its answer.
-async fn spread_queue(store: &RedisStore) {
-    let changes = vec![SettingChange::Set(Setting::Spread(SPREAD))];
+/// A queue that is spread, with something in each partition, so that putting under a key and an idempotency key is
+/// three scripts: the lookup of the idempotency key, the put, and the storing of its answer.
+async fn make_partitioned(store: &RedisStore) {
+    let changes = vec![SettingChange::Set(Setting::Partitions(PARTITIONS))];
     store.configure(queue(), changes).await.unwrap();
     let puts = (0..16).map(|n| message(&n.to_string()).after_ms(3_600_000)).collect();
     assert!(store.put(puts).await.iter().all(Result::is_ok));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_that_is_there_is_answered_though_its_token_cannot_be_told() {
+async fn a_put_that_is_there_is_answered_though_its_idempotency_key_cannot_be_remembered() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = Arc::new(open(&proxy.url(ONCE)).await);
-    spread_queue(&store).await;
+    make_partitioned(&store).await;
     let named = keyed_apart(1).remove(0);
     proxy.stop_request_after(2);
     let putting = {
@@ -491,7 +493,7 @@ async fn what_a_batch_has_put_is_answered_though_it_is_refused_half_way() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let store = Arc::new(open(&proxy.url(ONCE)).await);
-    spread_queue(&store).await;
+    make_partitioned(&store).await;
     let batch = keyed_apart(3);
     proxy.stop_request_after(4);
     let putting = {

@@ -132,8 +132,8 @@ impl Harness for RedisHarness {
         self.restart();
     }
 
-    fn partitions(&self, spread: u16) -> u16 {
-        spread
+    fn partitions(&self, partitions: u16) -> u16 {
+        partitions
     }
 
     /// Each partition has an even share, rounded up; the suite spreads a queue over four at most.

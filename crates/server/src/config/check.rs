@@ -207,7 +207,7 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
     };
     if let Some(elsewhere) = elsewhere {
         let tokens = matches!(draft.store.kind, StoreKind::Redis(_) | StoreKind::Postgres(_))
-            .then_some("limits.put_tokens");
+            .then_some("limits.idempotency_keys");
         let kept_nowhere = ["store.data", "store.durability", "store.segment", "store.memory_limit"];
         for path in kept_nowhere.into_iter().chain(tokens) {
             if draft.origin(path) != Origin::Default {

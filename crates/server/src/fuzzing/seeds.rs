@@ -20,7 +20,7 @@ const QUERIES: &[&str] = &[
 ];
 
 const BODIES: &[&str] = &[
-    r#"{"queue":"orders","body":"\u00e4 é","delay":"5m","key":"k","on_conflict":"replace","headers":{"a":"b"},"priority":1,"expires":"2027-01-01T00:00:00Z","max_attempts":"unlimited","lease":"30s","token":"t"}"#,
+    r#"{"queue":"orders","body":"\u00e4 é","delay":"5m","key":"k","on_conflict":"replace","headers":{"a":"b"},"priority":1,"expires":"2027-01-01T00:00:00Z","max_attempts":"unlimited","lease":"30s","idempotency_key":"t"}"#,
     r#"{"queue":"orders","body_base64":"AAEC/w==","delay_ms":5,"max_attempts":3,"lease_ms":18446744073709551615}"#,
     r#"{"body":"x","due":"2026-11-21T18:00:00+01:00"}"#,
     r#"{"body":"x","level":3,"priority":4294967296}"#,
@@ -30,7 +30,7 @@ const BODIES: &[&str] = &[
     r#"{"all":true,"delay_ms":1}"#,
     r#"{"for":"1h"}"#,
     r#"{"until":"9999-12-31T23:59:59.999Z"}"#,
-    r#"{"lease":null,"max_attempts":null,"backoff":{"base":"1s","factor_percent":200,"cap_ms":60000,"jitter_percent":20},"max_pending":5,"pause":"paused","levels":["1s","5s"],"spread":1,"token_ttl_ms":1,"dead_ttl":"7d","dead_max":1000,"on_expiry":"drop","max_leased":5,"lapse_backoff":"second"}"#,
+    r#"{"lease":null,"max_attempts":null,"backoff":{"base":"1s","factor_percent":200,"cap_ms":60000,"jitter_percent":20},"max_pending":5,"pause":"paused","levels":["1s","5s"],"partitions":1,"idempotency_ttl_ms":1,"dead_ttl":"7d","dead_max":1000,"on_expiry":"drop","max_leased":5,"lapse_backoff":"second"}"#,
     r#"{"after":"5s","error":"no luck","priority":1}"#,
     r#"{"reason":"broken"}"#,
     r#"[{"id":"x"}]"#,

@@ -50,7 +50,7 @@ async fn put_one(
     put.lease_ms = query.duration_ms("lease")?;
     query.finish()?;
     put.headers = message_headers(call.headers())?;
-    put.token = token(call.headers())?;
+    put.idempotency_key = idempotency_key(call.headers())?;
     put.body = call.message_body(app).await?;
 
     let answer = app.store.put(vec![put]).await.pop().expect("a store answers each item")?;
@@ -93,14 +93,14 @@ fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
     Ok(Headers::new(pairs)?)
 }
 
-fn token(given: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
-    let mut tokens = given.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(token) = tokens.next() else { return Ok(None) };
-    if tokens.next().is_some() {
+fn idempotency_key(given: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+    let mut idempotency_keys = given.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(idempotency_key) = idempotency_keys.next() else { return Ok(None) };
+    if idempotency_keys.next().is_some() {
         return Err(Problem::new(HttpRefusal::ConflictingFields, "Idempotency-Key is given twice"));
     }
-    // Text that is not ASCII is not a token either; the token's own check gives the error.
-    Ok(Some(IdempotencyKey::new(token.to_str().unwrap_or_default())?))
+    // Text that is not ASCII is not an idempotency key either; the idempotency key's own check gives the error.
+    Ok(Some(IdempotencyKey::new(idempotency_key.to_str().unwrap_or_default())?))
 }
 
 /// A queue's name as one segment of a path (RFC 3986 §3.3: unreserved characters stay as they are).
@@ -114,7 +114,7 @@ pub(crate) async fn put_many(State(app): State<Arc<App>>, call: HttpCall) -> Res
     if call.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::new(
             HttpRefusal::ConflictingFields,
-            "Idempotency-Key is for one message; in a batch each item has its own `token`",
+            "Idempotency-Key is for one message; in a batch each item has its own `idempotency_key`",
         ));
     }
     let queue = match call.param("queue") {

@@ -38,7 +38,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: HttpCall) -> Result<
         max_bytes: Some(max_bytes.min(app.memory.answer_bytes())),
         wait_ms: query.duration_ms("wait")?.unwrap_or(0),
         lease_ms: query.duration_ms("lease")?,
-        bound: false,
+        session: false,
         holder: query.text("holder")?.map(|holder| Holder::new(&holder)).transpose()?,
     };
     query.finish()?;

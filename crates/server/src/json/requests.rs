@@ -92,7 +92,10 @@ pub(crate) fn put(item: PutItem<'_>, queue: Option<&QueueName>) -> Result<Put, P
         lease_ms: either_ms("lease", item.lease.as_deref(), item.lease_ms)?,
         max_attempts: item.max_attempts,
         expires: item.expires.map(|expires| expires.parse::<Timestamp>()).transpose()?,
-        token: item.token.map(|token| IdempotencyKey::new(&token)).transpose()?,
+        idempotency_key: item
+            .idempotency_key
+            .map(|idempotency_key| IdempotencyKey::new(&idempotency_key))
+            .transpose()?,
     })
 }
 
@@ -174,7 +177,7 @@ impl LeaseIn {
     pub(crate) fn terms(self) -> Result<LeaseTerms, Problem> {
         Ok(LeaseTerms {
             lease_ms: either_ms("lease", self.lease.as_deref(), self.lease_ms)?,
-            bound: false,
+            session: false,
             holder: self.holder.map(|holder| Holder::new(&holder)).transpose()?,
         })
     }
@@ -368,7 +371,7 @@ mod tests {
         full.lease_ms = Some(5);
         full.max_attempts = Some(3_u32.try_into().unwrap());
         full.expires = Some(Timestamp::MAX);
-        full.token = Some("t".parse().unwrap());
+        full.idempotency_key = Some("t".parse().unwrap());
         let mut puts = vec![plain, full.clone()];
         for when in [When::At(at), When::AfterMs(0), When::AfterMs(u64::MAX), When::Level(1)] {
             puts.push(Put { when, ..full.clone() });

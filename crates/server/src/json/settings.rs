@@ -40,11 +40,11 @@ pub(crate) struct SettingsIn {
     levels: Option<Option<LevelsIn>>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<u16>")]
-    spread: Option<Option<u16>>,
+    partitions: Option<Option<u16>>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<schema::Duration>")]
-    token_ttl: Option<Option<String>>,
-    token_ttl_ms: Option<u64>,
+    idempotency_ttl: Option<Option<String>>,
+    idempotency_ttl_ms: Option<u64>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<schema::Duration>")]
     dead_ttl: Option<Option<String>>,
@@ -148,9 +148,12 @@ impl SettingsIn {
             Ok(Setting::Levels(levels))
         })?;
         change(SettingName::Levels, levels);
-        change(SettingName::Spread, self.spread.map(|spread| spread.map(Setting::Spread)));
-        let token_ms = duration("token_ttl", self.token_ttl, self.token_ttl_ms)?;
-        change(SettingName::TokenTtl, token_ms.map(|ms| ms.map(Setting::TokenMs)));
+        change(
+            SettingName::Partitions,
+            self.partitions.map(|partitions| partitions.map(Setting::Partitions)),
+        );
+        let idempotency_ms = duration("idempotency_ttl", self.idempotency_ttl, self.idempotency_ttl_ms)?;
+        change(SettingName::IdempotencyTtl, idempotency_ms.map(|ms| ms.map(Setting::IdempotencyMs)));
         let dead_ttl_ms = duration("dead_ttl", self.dead_ttl, self.dead_ttl_ms)?;
         change(SettingName::DeadTtl, dead_ttl_ms.map(|ms| ms.map(Setting::DeadTtlMs)));
         change(SettingName::DeadMax, self.dead_max.map(|most| most.map(Setting::DeadMax)));

@@ -47,7 +47,7 @@ async fn what_is_answered_at_once_goes_out_before_the_last_command_is_done() {
     client.write("use a\r\nput 0 0 9 1\r\nx\r\n".repeat(PUTS as usize)).await;
     assert_eq!(client.line().await, "USING a");
     let puts = store.puts.load(Ordering::SeqCst);
-    assert!(puts < PUTS, "all {puts} are done, and nothing had been told");
+    assert!(puts < PUTS, "all {puts} are done, and nothing was answered");
     for at in 1..=PUTS {
         assert_eq!(client.line().await, format!("INSERTED {at}"));
         if at < PUTS {

@@ -133,8 +133,8 @@ impl<H: OnClock> Harness for Over<H> {
         self.serving = Some(serve(&self.inner, self.address).1);
     }
 
-    fn partitions(&self, spread: u16) -> u16 {
-        self.inner.partitions(spread)
+    fn partitions(&self, partitions: u16) -> u16 {
+        self.inner.partitions(partitions)
     }
 
     fn cap_slack(&self) -> u64 {
@@ -165,7 +165,7 @@ impl<H: OnClock> Harness for Over<H> {
     }
 
     /// So that a put can be sent again.
-    fn makes_tokens(&self) -> bool {
+    fn makes_idempotency_keys(&self) -> bool {
         true
     }
 

@@ -196,8 +196,8 @@ impl Harness for Redis {
         true
     }
 
-    fn partitions(&self, spread: u16) -> u16 {
-        spread
+    fn partitions(&self, partitions: u16) -> u16 {
+        partitions
     }
 
     /// Each partition has an even share, rounded up; the suite spreads a queue over four at most.

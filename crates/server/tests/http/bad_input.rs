@@ -54,15 +54,15 @@ async fn parameters_of_a_put() {
 async fn headers_of_a_put() {
     let server = start().await;
     let big = "v".repeat(20_000);
-    let long_token = "t".repeat(257);
+    let long_idempotency_key = "t".repeat(257);
     for (headers, expected) in [
         (&[("dwell-header-a", big.as_str())][..], "431 headers_too_large"),
         (&[("dwell-header-", "x")], "400 invalid_header"),
         (&[("dwell-delay", "5s")], "400 unknown_parameter"),
         (&[("dwell-header-a", "1"), ("dwell-header-a", "2")], "400 conflicting_fields"),
         (&[("content-type", "a/b"), ("dwell-header-content-type", "c/d")], "400 conflicting_fields"),
-        (&[("idempotency-key", "two words")], "400 invalid_token"),
-        (&[("idempotency-key", &long_token)], "400 invalid_token"),
+        (&[("idempotency-key", "two words")], "400 invalid_idempotency_key"),
+        (&[("idempotency-key", &long_idempotency_key)], "400 invalid_idempotency_key"),
         (&[("idempotency-key", "a"), ("idempotency-key", "b")], "400 conflicting_fields"),
     ] {
         assert_eq!(
@@ -172,7 +172,7 @@ async fn a_body_over_its_limit_is_refused_before_it_is_read() {
         let mut connection = Connection::open(server.address).await;
         connection.head("POST", target, &huge).await;
         assert_eq!(connection.answer().await.problem(), expected);
-        assert!(connection.is_closed().await, "what may follow cannot be told from a request");
+        assert!(connection.is_closed().await, "what may follow cannot be distinguished from a request");
     }
     // Without a length it is refused as soon as it is too long.
     let mut connection = Connection::open(server.address).await;

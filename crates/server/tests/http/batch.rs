@@ -35,7 +35,7 @@ async fn an_array_is_answered_item_by_item() {
         {"body": "11", "delay": "-1h"},
         {"body": "12", "priority": "high"},
         17,
-        {"body": "14", "token": "two words"},
+        {"body": "14", "idempotency_key": "two words"},
     ]);
     let answer = server.post_json("/v1/queues/q/messages:batch", &items).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -56,7 +56,7 @@ async fn an_array_is_answered_item_by_item() {
             "400 negative_delay",
             "400 invalid_field",
             "400 invalid_field",
-            "400 invalid_token",
+            "400 invalid_idempotency_key",
         ]
     );
     assert_eq!(answers[1]["error"]["id"], answers[0]["id"]);
@@ -106,9 +106,9 @@ async fn an_array_has_limits_and_is_refused_whole() {
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let wrong = server.send("POST", target, &form, b"[{\"body\":\"1\"}]").await;
     assert_eq!(wrong.problem(), (415, "unsupported_media_type".to_owned()));
-    let token = [json[0], ("idempotency-key", "t")];
-    let token = server.send("POST", target, &token, b"[]").await;
-    assert_eq!(token.problem(), (400, "conflicting_fields".to_owned()));
+    let idempotency_key = [json[0], ("idempotency-key", "t")];
+    let idempotency_key = server.send("POST", target, &idempotency_key, b"[]").await;
+    assert_eq!(idempotency_key.problem(), (400, "conflicting_fields".to_owned()));
     assert_eq!(server.count("ready").await, None, "nothing was put");
     server.stop().await;
 }

@@ -48,7 +48,7 @@ async fn every_attribute_arrives() {
 }
 
 #[tokio::test]
-async fn a_token_makes_a_repeated_put_harmless() {
+async fn an_idempotency_key_makes_a_repeated_put_harmless() {
     let server = start().await;
     let put = || server.send("POST", "/v1/queues/q/messages", &[("Idempotency-Key", "once")], b"x");
     let first = put().await.json();
@@ -61,7 +61,7 @@ async fn a_token_makes_a_repeated_put_harmless() {
 }
 
 #[tokio::test]
-async fn a_token_with_another_body_or_key_is_a_mismatch_and_puts_nothing() {
+async fn an_idempotency_key_with_another_body_or_key_is_a_mismatch_and_puts_nothing() {
     let server = start().await;
     let put = |query: &str, body: &'static [u8]| {
         let target = format!("/v1/queues/q/messages{query}");
@@ -74,7 +74,7 @@ async fn a_token_with_another_body_or_key_is_a_mismatch_and_puts_nothing() {
         assert_eq!(refused.problem(), (422, "idempotency_mismatch".to_owned()), "{query}");
         assert_eq!(refused.json()["id"], first["id"], "{query}");
     }
-    let item = |body: &str| json!([{"body": body, "key": "k", "delay": "2h", "token": "once"}]);
+    let item = |body: &str| json!([{"body": body, "key": "k", "delay": "2h", "idempotency_key": "once"}]);
     let many = server.post_json("/v1/queues/q/messages:batch", &item("y")).await.json();
     assert_eq!(many["answers"][0]["error"]["code"], "idempotency_mismatch");
     let many = server.post_json("/v1/queues/q/messages:batch", &item("x")).await.json();

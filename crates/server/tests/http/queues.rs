@@ -21,7 +21,7 @@ async fn a_queue_shows_its_counts_and_settings() {
         "settings": {
             "lease": "30s", "max_attempts": 16,
             "backoff": {"base": "1s", "factor_percent": 200, "cap": "1h", "jitter_percent": 20},
-            "max_pending": null, "pause": "running", "levels": [], "spread": 1, "token_ttl": "10m",
+            "max_pending": null, "pause": "running", "levels": [], "partitions": 1, "idempotency_ttl": "10m",
             "dead_ttl": null, "dead_max": null, "on_expiry": "dead", "max_leased": null, "lapse_backoff": "never",
         },
         "own": [],
@@ -37,8 +37,8 @@ async fn settings_change_and_are_taken_back() {
     let server = start().await;
     let changes = json!({
         "lease_ms": 90_000, "max_attempts": "unlimited", "backoff": {"base": "2s", "factor_percent": 150},
-        "max_pending": 10, "pause": "2030-01-01T00:00:00Z", "levels": ["1s", "1h30m"], "spread": 4,
-        "token_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
+        "max_pending": 10, "pause": "2030-01-01T00:00:00Z", "levels": ["1s", "1h30m"], "partitions": 4,
+        "idempotency_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
         "lapse_backoff": "second",
     });
     let queue = server.patch_json("/v1/queues/q/settings", &changes).await;
@@ -47,8 +47,8 @@ async fn settings_change_and_are_taken_back() {
     let expected = json!({
         "lease": "1m30s", "max_attempts": "unlimited",
         "backoff": {"base": "2s", "factor_percent": 150, "cap": "1h", "jitter_percent": 20},
-        "max_pending": 10, "pause": "2030-01-01T00:00:00.000Z", "levels": ["1s", "1h30m"], "spread": 4,
-        "token_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
+        "max_pending": 10, "pause": "2030-01-01T00:00:00.000Z", "levels": ["1s", "1h30m"], "partitions": 4,
+        "idempotency_ttl": "1h", "dead_ttl": "30d", "dead_max": 1000, "on_expiry": "drop", "max_leased": 20,
         "lapse_backoff": "second",
     });
     assert_eq!(queue["settings"], expected);
@@ -59,8 +59,8 @@ async fn settings_change_and_are_taken_back() {
         "max_pending",
         "pause",
         "levels",
-        "spread",
-        "token_ttl",
+        "partitions",
+        "idempotency_ttl",
         "dead_ttl",
         "dead_max",
         "on_expiry",
@@ -81,7 +81,7 @@ async fn settings_change_and_are_taken_back() {
 async fn settings_are_all_made_or_none() {
     let server = start().await;
     let code = async |changes: Value| server.patch_json("/v1/queues/q/settings", &changes).await.problem();
-    assert_eq!(code(json!({"lease": "1m", "spread": 0})).await, (400, "invalid_setting".to_owned()));
+    assert_eq!(code(json!({"lease": "1m", "partitions": 0})).await, (400, "invalid_setting".to_owned()));
     assert_eq!(code(json!({"lease": "1m", "leas": "1m"})).await, (400, "unknown_field".to_owned()));
     assert_eq!(code(json!({"lease": "1m", "lease_ms": 5})).await, (400, "conflicting_fields".to_owned()));
     assert_eq!(code(json!({"lease": 60})).await, (400, "invalid_field".to_owned()));
@@ -92,7 +92,7 @@ async fn settings_are_all_made_or_none() {
     assert_eq!(code(json!({"max_attempts": 0})).await, (400, "invalid_field".to_owned()));
     assert_eq!(server.get("/v1/queues/q").await.status, 404, "nothing has changed");
     server.put("", b"x").await;
-    assert_eq!(code(json!({"spread": 2})).await, (409, "setting_fixed".to_owned()));
+    assert_eq!(code(json!({"partitions": 2})).await, (409, "setting_fixed".to_owned()));
     server.stop().await;
 }
 

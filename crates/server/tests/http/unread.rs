@@ -120,7 +120,7 @@ async fn queues_that_cannot_be_read_are_named_with_why_and_no_page_ends_early() 
                     seen.insert(name.to_owned(), false);
                 }
                 let Some(next) = page["next"].as_str() else { break };
-                assert!(known.contains(&next), "{token} is told of {next}");
+                assert!(known.contains(&next), "{token} sees {next}");
                 cursor = format!("&cursor={next}");
             }
             let expected = known.iter().map(|name| ((*name).to_owned(), !name.starts_with("away")));

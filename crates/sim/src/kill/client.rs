@@ -154,7 +154,7 @@ impl<'a> Client<'a> {
         if self.is_crowded(group) {
             return;
         }
-        if put.spec.token {
+        if put.spec.idempotency_key {
             self.shared.oracle().pin(group);
         }
         self.send_put(put);
@@ -177,7 +177,7 @@ impl<'a> Client<'a> {
             self.shared.pool().add(&mut self.rng, again.address, id);
         }
         self.conclude(op, answer);
-        if !again.spec.token {
+        if !again.spec.idempotency_key {
             return;
         }
         if !answered || self.rng.percent(10) {
@@ -367,5 +367,5 @@ impl<'a> Client<'a> {
 
 /// The terms of a lease that is not bound to the process, without a holder.
 fn terms(lease_ms: u64) -> Terms {
-    Terms { lease_ms: lease_ms as i64, bound: false, holder: None }
+    Terms { lease_ms: lease_ms as i64, session: false, holder: None }
 }

@@ -111,7 +111,7 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
         taken_at: delivery.taken_at.as_ms(),
         terms: Terms {
             lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
-            bound: false,
+            session: false,
             holder: words::held_by(message)?,
         },
         takes: message.standing.counts.takes,
@@ -222,7 +222,7 @@ pub(super) fn done<T>(answer: Result<T, Error>) -> Result<StoreAnswer, NoAnswer>
 
 /// The settings that the workload changes, none of them set.
 pub(super) fn no_settings() -> Vec<(&'static str, Option<String>)> {
-    let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Spread);
+    let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Partitions);
     names.map(|name| (name.as_str(), None)).collect()
 }
 
@@ -250,7 +250,7 @@ fn shown_value(stats: &QueueStats, name: &str) -> Option<String> {
         "backoff" => Some(words::backoff(&settings.backoff)),
         "max_pending" => settings.max_pending.map(|limit| limit.to_string()),
         "levels" => Some(format!("{:?}", settings.levels)),
-        "token_ttl" => Some(settings.token_ms.to_string()),
+        "idempotency_ttl" => Some(settings.idempotency_ms.to_string()),
         other => Some(format!("{other} is a setting that nobody changes")),
     }
 }

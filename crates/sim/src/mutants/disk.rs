@@ -45,7 +45,7 @@ impl MutantDisk {
     fn wrap(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let is_journal = name.starts_with("journal-");
-        let is_sealed = ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind));
+        let is_sealed = ["table-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind));
         Arc::new(MutantFile {
             file,
             is_journal,
@@ -118,7 +118,7 @@ impl Disk for MutantDisk {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         // Only once a manifest names them: then no sync is postponed when the next flush begins.
-        let is_sealed = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("due-");
+        let is_sealed = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("table-");
         if path.file_name().is_some_and(is_sealed) && std::mem::take(&mut *self.published()) {
             // Syncs postponed since before a power failure cannot be made up for.
             self.owed().drain(..).for_each(|file| drop(file.sync()));

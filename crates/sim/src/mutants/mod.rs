@@ -89,7 +89,7 @@ pub(crate) enum StoreFault {
     Withheld,
     /// A retry does not spend an attempt.
     AttemptForgotten,
-    /// The token of a put is ignored.
+    /// The idempotency key of a put is ignored.
     IdempotencyKeyIgnored,
     /// The key of a put is ignored: there are no conflicts.
     KeyIgnored,
@@ -97,7 +97,7 @@ pub(crate) enum StoreFault {
     ExpiryIgnored,
     /// A lease is shorter than reported.
     LeaseShort,
-    /// A bound lease outlives its process.
+    /// A session lease outlives its process.
     SessionLeaseOutlives,
     /// A body is returned with one bit flipped.
     BitRot,
@@ -123,7 +123,7 @@ pub(crate) enum StoreFault {
     EndedLeaseWorks,
     /// A queue has one more message leased than its `max_leased` allows.
     CapPassed,
-    /// Another put under a used token gets the answer of the first.
+    /// Another put under a used idempotency key gets the answer of the first.
     MismatchPassedOff,
     /// A queue that backs off from the first lapse on does not: the message is ready at once.
     LapseBackoffIgnored,
@@ -174,11 +174,11 @@ const ALL: [(&str, Mutant); 54] = [
     ("order reversed", Mutant::Store(StoreFault::Reversed)),
     ("message withheld", Mutant::Store(StoreFault::Withheld)),
     ("attempt forgotten", Mutant::Store(StoreFault::AttemptForgotten)),
-    ("token ignored", Mutant::Store(StoreFault::IdempotencyKeyIgnored)),
+    ("idempotency key ignored", Mutant::Store(StoreFault::IdempotencyKeyIgnored)),
     ("key ignored", Mutant::Store(StoreFault::KeyIgnored)),
     ("expiry ignored", Mutant::Store(StoreFault::ExpiryIgnored)),
     ("lease shorter than said", Mutant::Store(StoreFault::LeaseShort)),
-    ("bound lease outlives its process", Mutant::Store(StoreFault::SessionLeaseOutlives)),
+    ("session lease outlives its process", Mutant::Store(StoreFault::SessionLeaseOutlives)),
     ("bit rot in a body", Mutant::Store(StoreFault::BitRot)),
     ("lease of a message that nobody is handed", Mutant::Store(StoreFault::HandedToNobody)),
     ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),
@@ -191,7 +191,7 @@ const ALL: [(&str, Mutant); 54] = [
     ("dead message discarded too early", Mutant::Store(StoreFault::DiscardedEarly)),
     ("receipt of an ended lease works", Mutant::Store(StoreFault::EndedLeaseWorks)),
     ("cap of a queue's leases passed", Mutant::Store(StoreFault::CapPassed)),
-    ("other put under a token passed off", Mutant::Store(StoreFault::MismatchPassedOff)),
+    ("other put under an idempotency key passed off", Mutant::Store(StoreFault::MismatchPassedOff)),
     ("backoff after the first lapse ignored", Mutant::Store(StoreFault::LapseBackoffIgnored)),
     ("older dead message found by key", Mutant::Store(StoreFault::OlderDeadFound)),
     ("dead message not found by key", Mutant::Store(StoreFault::DeadByKeyMissed)),

@@ -41,7 +41,7 @@ pub(crate) struct MutantStore {
     scheduled: Mutex<HashMap<QueueName, (MessageId, Timestamp)>>,
     /// The last delivery of each queue.
     last: Mutex<HashMap<QueueName, Delivery>>,
-    /// The answers to puts, by token.
+    /// The answers to puts, by idempotency key.
     answered: Mutex<HashMap<IdempotencyKey, PutAnswer>>,
 }
 
@@ -148,14 +148,15 @@ impl Store for MutantStore {
     async fn put(&self, mut puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         for put in &mut puts {
             match self.fault {
-                Some(StoreFault::IdempotencyKeyIgnored) => put.token = None,
+                Some(StoreFault::IdempotencyKeyIgnored) => put.idempotency_key = None,
                 Some(StoreFault::KeyIgnored) => put.key = None,
                 Some(StoreFault::ExpiryIgnored) => put.expires = None,
                 _ => {}
             }
         }
         let queues: Vec<QueueName> = puts.iter().map(|put| put.queue.clone()).collect();
-        let tokens: Vec<Option<IdempotencyKey>> = puts.iter().map(|put| put.token.clone()).collect();
+        let idempotency_keys: Vec<Option<IdempotencyKey>> =
+            puts.iter().map(|put| put.idempotency_key.clone()).collect();
         let keys: Vec<Option<Key>> = puts.iter().map(|put| put.key.clone()).collect();
         let mut answers = self.store.put(puts).await;
         if self.has(StoreFault::OlderDeadFound) {
@@ -170,11 +171,11 @@ impl Store for MutantStore {
         }
         if self.has(StoreFault::MismatchPassedOff) {
             let mut answered = lock(&self.answered);
-            for (token, answer) in tokens.into_iter().zip(&mut answers) {
-                let Some(token) = token else { continue };
-                match (&answer, answered.get(&token)) {
+            for (idempotency_key, answer) in idempotency_keys.into_iter().zip(&mut answers) {
+                let Some(idempotency_key) = idempotency_key else { continue };
+                match (&answer, answered.get(&idempotency_key)) {
                     (Err(Error::IdempotencyMismatch { .. }), Some(first)) => *answer = Ok(*first),
-                    (Ok(put), _) => _ = answered.insert(token, *put),
+                    (Ok(put), _) => _ = answered.insert(idempotency_key, *put),
                     _ => {}
                 }
             }
@@ -192,8 +193,8 @@ impl Store for MutantStore {
         if self.strikes(StoreFault::Early) {
             let early = lock(&self.scheduled).remove(&queue);
             if let Some((id, due)) = early {
-                let Take { lease_ms, bound, holder, .. } = take;
-                let terms = LeaseTerms { lease_ms, bound, holder };
+                let Take { lease_ms, session, holder, .. } = take;
+                let terms = LeaseTerms { lease_ms, session, holder };
                 let taken = self.store.take_id(queue, id, terms).await;
                 // Returned as if it had been due.
                 return Ok(taken
@@ -212,7 +213,7 @@ impl Store for MutantStore {
             }
         }
         if self.has(StoreFault::SessionLeaseOutlives) {
-            take.bound = false;
+            take.session = false;
         }
         let asked_ms = take.lease_ms;
         if self.has(StoreFault::LeaseShort) {

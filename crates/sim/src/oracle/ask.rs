@@ -46,7 +46,7 @@ impl Address {
 pub(crate) enum StoreCall {
     /// Put.
     Put(GroupId, Spec),
-    /// Put of another body or key under the token of put `no`, which was answered and belongs to this group.
+    /// Put of another body or key under the idempotency key of put `no`, which was answered and belongs to this group.
     Mismatch { group: GroupId, no: u64 },
     /// Take from these queues. The terms are needed, since a lost take leaves leases behind.
     Take { queues: Vec<u32>, terms: Terms },
@@ -166,7 +166,7 @@ impl StoreAnswer {
     pub(super) fn proves(&self, ask: &StoreCall) -> bool {
         match (ask, self) {
             (StoreCall::Put(_, spec), StoreAnswer::Put(heard)) => {
-                !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
+                !spec.idempotency_key && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
             }
             (_, StoreAnswer::Settled(SettleHeard::Leased(_))) => false,
             (

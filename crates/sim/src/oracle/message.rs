@@ -38,7 +38,7 @@ pub(crate) struct Lease {
     /// Its length, in milliseconds.
     pub(crate) lease_ms: i64,
     /// Whether it ends with the process.
-    pub(crate) bound: bool,
+    pub(crate) session: bool,
     /// Whether the message could not be read, and so was not delivered.
     pub(crate) unread: bool,
     /// Its holder, if the take named one.
@@ -97,8 +97,8 @@ impl TrackedMessage {
     }
 
     /// Whether its lease ends with the process that took it.
-    pub(crate) fn is_bound(&self) -> bool {
-        matches!(self.standing.phase, MessagePhase::Leased(Lease { bound: true, .. }))
+    pub(crate) fn is_session_lease(&self) -> bool {
+        matches!(self.standing.phase, MessagePhase::Leased(Lease { session: true, .. }))
     }
 
     /// Its death, if it is dead.
@@ -332,20 +332,20 @@ impl TrackedMessage {
         versions
     }
 
-    /// The message after the store was closed: a bound lease is released without spending an attempt.
+    /// The message after the store was closed: a session lease is released without spending an attempt.
     pub(crate) fn closed(&self) -> TrackedMessage {
         let mut closed = self.clone();
-        if let MessagePhase::Leased(Lease { bound: true, .. }) = self.standing.phase {
+        if let MessagePhase::Leased(Lease { session: true, .. }) = self.standing.phase {
             closed.change(|standing| standing.phase = MessagePhase::Pending);
         }
         closed
     }
 
-    /// All versions after a process opened the store: a bound lease ends; another one continues for the time left by the
-    /// wall clock, and never for longer than it was granted.
+    /// All versions after a process opened the store: a session lease ends; another one continues for the time left by
+    /// the wall clock, and never for longer than it was granted.
     pub(crate) fn reopened(&self, now: Reading, at: At<'_>) -> Vec<TrackedMessage> {
         let MessagePhase::Leased(lease) = self.standing.phase else { return vec![self.clone()] };
-        if lease.bound {
+        if lease.session {
             let Span { lo, hi } = lease.until_wall;
             let ran_out = (lo <= now.wall).then(|| Span { lo, hi: hi.min(now.wall) });
             let freed = (hi > now.wall).then(|| Span::exact(now.wall));

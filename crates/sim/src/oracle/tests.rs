@@ -10,7 +10,7 @@ struct Story {
 
 const MESSAGE: Address = Address { queue: 1, key: None, no: 1 };
 const ID: u128 = 0xabc;
-const TERMS: Terms = Terms { lease_ms: 100, bound: false, holder: None };
+const TERMS: Terms = Terms { lease_ms: 100, session: false, holder: None };
 
 fn story() -> Story {
     Story { oracle: Oracle::new(Rules { one_clock: true, ..Rules::default() }), now: 1_000 }
@@ -25,7 +25,7 @@ fn spec(no: u64, due: i64) -> Spec {
         priority: 1,
         max_attempts: 3,
         expires: None,
-        token: false,
+        idempotency_key: false,
     }
 }
 
@@ -306,7 +306,7 @@ fn what_overlaps_may_have_come_in_either_order() {
 
 #[test]
 fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
-    let spec = Spec { token: true, ..spec(1, 2_000) };
+    let spec = Spec { idempotency_key: true, ..spec(1, 2_000) };
     let ask = || StoreCall::Put(MESSAGE.group(), spec);
     let created = |id| StoreAnswer::Put(PutHeard::Created { id, due: 2_000 });
     let mut pinned = story();
@@ -322,7 +322,7 @@ fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
     pinned.oracle.pin(MESSAGE.group());
     let story = pinned.lost(ask()).said(ask(), created(ID));
     story.honest();
-    // The same token, but a second message.
+    // The same idempotency key, but a second message.
     story.said(ask(), created(ID + 1)).lie(ViolationKind::Contradiction);
 }
 
@@ -474,7 +474,7 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
 fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     let held = || {
         let story = on_a_machine().put(1_000);
-        let terms = Terms { bound: true, ..TERMS };
+        let terms = Terms { session: true, ..TERMS };
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
         let ask = StoreCall::Take { queues: vec![1], terms };
         story.said(ask, StoreAnswer::Took(vec![(MESSAGE, delivered)]))
@@ -506,10 +506,10 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
 
 #[test]
 fn an_opening_that_fails_may_have_ended_a_bound_lease() {
-    let bound = || {
+    let session = || {
         let story = set(on_a_machine(), "lapse_backoff", "first");
         let story = set(story, "backoff", "500 100 1000 0").put(1_000);
-        let terms = Terms { bound: true, ..TERMS };
+        let terms = Terms { session: true, ..TERMS };
         let delivered = Delivered { terms, ..story.delivery(1_000, 1, 7) };
         let mut story = story
             .said(StoreCall::Take { queues: vec![1], terms }, StoreAnswer::Took(vec![(MESSAGE, delivered)]));
@@ -523,9 +523,9 @@ fn an_opening_that_fails_may_have_ended_a_bound_lease() {
         story
     };
     for freed_at in [1_010, 1_020] {
-        bound().listed(freed_at + 500, 1, ShownMessage::Scheduled).honest();
+        session().listed(freed_at + 500, 1, ShownMessage::Scheduled).honest();
     }
-    bound().listed(1_015 + 500, 1, ShownMessage::Scheduled).lie(ViolationKind::Contradiction);
+    session().listed(1_015 + 500, 1, ShownMessage::Scheduled).lie(ViolationKind::Contradiction);
 }
 
 #[test]
@@ -779,14 +779,15 @@ fn more_leased_than_a_queue_allows_are_reported() {
 }
 
 #[test]
-fn a_put_of_something_else_under_a_token_changes_nothing() {
-    let token = Spec { token: true, ..spec(1, 2_000) };
+fn a_put_of_something_else_under_an_idempotency_key_changes_nothing() {
+    let idempotency_key = Spec { idempotency_key: true, ..spec(1, 2_000) };
     let mismatched = |heard| {
         let mut first = story();
         first.oracle.pin(MESSAGE.group());
         let answer = StoreAnswer::Put(PutHeard::Created { id: ID, due: 2_000 });
-        let story =
-            first.said(StoreCall::Put(MESSAGE.group(), token), answer).cancelled(Changed::Cancelled(ID));
+        let story = first
+            .said(StoreCall::Put(MESSAGE.group(), idempotency_key), answer)
+            .cancelled(Changed::Cancelled(ID));
         story
             .said(StoreCall::Mismatch { group: MESSAGE.group(), no: 1 }, StoreAnswer::Put(heard))
             .nothing_listed()

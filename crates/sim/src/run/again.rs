@@ -1,5 +1,6 @@
-//! Puts that may be retried under their token. The oracle assumes that a token is stored for as long as its put may be
-//! retried: so no put is retried late, and while a retry is under way the clocks do not leap past that time.
+//! Puts that may be retried under their idempotency key. The oracle assumes that an idempotency key is stored for as
+//! long as its put may be retried: so no put is retried late, and while a retry is under way the clocks do not leap
+//! past that time.
 
 use dwell_time::Clock as _;
 
@@ -9,12 +10,12 @@ use super::world::World;
 use crate::workload::NewPut;
 
 /// The largest spread of wall-clock readings since a put was first sent with
-/// which it may still be retried, in ms: half of the shortest `token_ttl`.
+/// which it may still be retried, in ms: half of the shortest `idempotency_ttl`.
 const REPEAT_MS: i64 = 300_000;
-/// The largest spread of readings while a retry is under way, in ms: still less than the shortest `token_ttl`.
+/// The largest spread of readings while a retry is under way, in ms: still less than the shortest `idempotency_ttl`.
 const UNDER_WAY_MS: i64 = 500_000;
 
-/// A put that may be retried under its token.
+/// A put that may be retried under its idempotency key.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
     pub(super) put: NewPut,
@@ -22,7 +23,7 @@ pub(super) struct Again {
     earliest: i64,
     latest: i64,
     pub(super) is_repetition: bool,
-    /// Whether something else is sent under its token, which must be refused.
+    /// Whether something else is sent under its idempotency key, which must be refused.
     pub(super) is_mismatch: bool,
 }
 
@@ -37,7 +38,7 @@ impl Again {
         (self.spread() < REPEAT_MS).then_some(Again { is_repetition: true, ..self })
     }
 
-    /// Records a reading of the wall clock: the store may have answered then, or removed the token.
+    /// Records a reading of the wall clock: the store may have answered then, or removed the idempotency key.
     fn shown(&mut self, wall: i64) {
         self.earliest = self.earliest.min(wall);
         self.latest = self.latest.max(wall);
@@ -52,7 +53,7 @@ impl World {
     /// Moves the clocks, but not so far that a retry under way would be too late.
     pub(super) fn pass_time(&mut self) {
         let under_way = self.flights.iter_mut().filter_map(|flight| match &mut flight.about {
-            CallSubject::Put(again) if again.put.spec.token => Some(&mut **again),
+            CallSubject::Put(again) if again.put.spec.idempotency_key => Some(&mut **again),
             CallSubject::Mismatch(again) => Some(&mut **again),
             _ => None,
         });
@@ -80,10 +81,10 @@ mod tests {
         World::new(1, false, None, None)
     }
 
-    fn under_token(world: &mut World) -> Again {
+    fn under_idempotency_key(world: &mut World) -> Again {
         let now = world.clock.now().wall;
         let mut put = workload::put(&mut world.rng, 1, now);
-        put.spec.token = true;
+        put.spec.idempotency_key = true;
         Again::new(put, now.as_ms())
     }
 
@@ -100,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_forgotten_while_its_put_is_under_way_again() {
+    fn no_idempotency_key_is_forgotten_while_its_put_is_under_way_again() {
         let mut world = world();
-        let again = under_token(&mut world).repeated().expect("it was sent just now");
+        let again = under_idempotency_key(&mut world).repeated().expect("it was sent just now");
         fly(&mut world, again);
         let (mut earliest, mut latest) = (i64::MAX, i64::MIN);
         // A full disk may delay its answer at each tick.
@@ -111,17 +112,17 @@ mod tests {
             let wall = world.clock.now().wall.as_ms();
             (earliest, latest) = (earliest.min(wall), latest.max(wall));
         }
-        let remembered = Limits::default().defaults.token_ms;
+        let remembered = Limits::default().defaults.idempotency_ms;
         assert!(latest > earliest && latest - earliest < remembered as i64, "{earliest} to {latest}");
     }
 
     #[test]
-    fn a_put_is_not_repeated_once_its_token_may_have_been_forgotten() {
+    fn a_put_is_not_repeated_once_its_idempotency_key_may_have_been_forgotten() {
         // Either the put was under way when the clock leapt there and back, or it waited for its retry; in both directions.
         for leap in [3_600_000, -3_600_000] {
             for is_under_way in [true, false] {
                 let mut world = world();
-                let again = under_token(&mut world);
+                let again = under_idempotency_key(&mut world);
                 if is_under_way {
                     fly(&mut world, again);
                 } else {

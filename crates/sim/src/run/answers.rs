@@ -107,7 +107,7 @@ pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
         taken_at: delivery.taken_at.as_ms(),
         terms: Terms {
             lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
-            bound: lease.bound,
+            session: lease.session,
             holder: words::held_by(message)?,
         },
         takes: message.standing.counts.takes,
@@ -314,7 +314,7 @@ pub(crate) fn settings(answer: &Result<QueueStats>) -> CommandFate {
         Err(error) if is_nowhere(error) => None,
         Err(error) => return other(error),
     };
-    let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Spread);
+    let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Partitions);
     let value = |name: SettingName| {
         let setting = own.and_then(|own| own.iter().find(|setting| setting.name() == name));
         (name.as_str(), setting.and_then(words::value))

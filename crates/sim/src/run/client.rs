@@ -1,5 +1,5 @@
 //! The commands that are sent: all of the contract, for one message or a
-//! batch, with bound leases, and takes whose caller is dropped.
+//! batch, with session leases, and takes whose caller is dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,7 +53,7 @@ pub(super) struct Flight {
 /// The subject of a call, kept until its answer arrives.
 pub(super) enum CallSubject {
     Put(Box<Again>),
-    /// A put of something else under the token of this put.
+    /// A put of something else under the idempotency key of this put.
     Mismatch(Box<Again>),
     Settle(Vec<(HeldLease, Action)>),
     EndLease(Vec<(Address, MessageId)>),
@@ -145,7 +145,7 @@ impl World {
         if self.is_crowded(group) {
             return;
         }
-        if put.spec.token {
+        if put.spec.idempotency_key {
             self.oracle.pin(group);
         }
         self.send_put(Again::new(put, now.as_ms()));
@@ -158,7 +158,7 @@ impl World {
         self.fly(vec![op], CallSubject::Put(Box::new(again)), future);
     }
 
-    /// Puts something else under the token of a put that was answered.
+    /// Puts something else under the idempotency key of a put that was answered.
     fn send_mismatch(&mut self, again: Again) {
         let no = self.pool.next_no();
         let put = workload::mismatched(&mut self.rng, &again.put, no);
@@ -171,13 +171,13 @@ impl World {
     fn take(&mut self) {
         let queues = workload::queues(&mut self.rng);
         let lease_ms = workload::lease_ms(&mut self.rng);
-        let bound = self.rng.percent(20);
+        let session = self.rng.percent(20);
         let mut take = wish::Take::from_all(queues.iter().copied().map(queue_name))
             .max(self.rng.between(1, 8) as usize)
             .wait_ms(*self.rng.pick(&[0, 0, 50, 3_000]))
             .lease_ms(lease_ms);
-        take.bound = bound;
-        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
+        take.session = session;
+        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, session);
         take.holder = terms.holder.map(words::holder);
         let op = self.begin(StoreCall::Take { queues, terms });
         let store = self.store();
@@ -194,15 +194,15 @@ impl World {
     fn take_by_id(&mut self) {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
-        let bound = self.rng.percent(20);
-        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, bound);
+        let session = self.rng.percent(20);
+        let terms = workload::terms(&mut self.rng, self.uses, lease_ms, session);
         let op = self.begin(StoreCall::TakeById { message: address, terms });
         let store = self.store();
         let queue = queue_name(address.queue);
         self.fly(vec![op], CallSubject::TakeById(address.queue), async move {
-            let Terms { bound, holder, .. } = terms;
+            let Terms { session, holder, .. } = terms;
             let terms =
-                LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
+                LeaseTerms { session, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
             CallAnswer::TookById(store.take_id(queue, id, terms).await)
         });
     }
@@ -458,7 +458,7 @@ impl World {
             self.unread.push(op);
         }
         match (said, about) {
-            (CallAnswer::Put(answer), CallSubject::Put(mut again)) if again.put.spec.token => {
+            (CallAnswer::Put(answer), CallSubject::Put(mut again)) if again.put.spec.idempotency_key => {
                 again.is_mismatch = answer.is_ok() && self.uses.percent(&mut self.rng, 15);
                 if !heard[0] || again.is_mismatch || self.rng.percent(10) {
                     self.repeat(*again);
@@ -466,7 +466,7 @@ impl World {
                     self.oracle.unpin(again.put.address.group(), again.put.spec.no);
                 }
             }
-            // The put that owns the token is unchanged.
+            // The put that owns the idempotency key is unchanged.
             (CallAnswer::Put(_), CallSubject::Mismatch(mut again)) => {
                 again.is_mismatch = false;
                 self.repeat(*again);

@@ -28,7 +28,7 @@ pub(super) struct Deaths {
     made: HashSet<MessageId>,
 }
 
-/// What answers told of the messages of a queue since its counts were last compared.
+/// What answers reported of the messages of a queue since its counts were last compared.
 #[derive(Debug, Default)]
 struct Ledger {
     /// The counts at that time.

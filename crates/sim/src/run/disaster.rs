@@ -122,7 +122,7 @@ impl Weather {
 }
 
 fn is_sealed(name: &str) -> bool {
-    ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind))
+    ["table-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind))
 }
 
 /// The most failed attempts to open a store before that is a violation by itself.
@@ -266,7 +266,7 @@ impl World {
     /// Flips some bits of the journal or of sealed files for a while.
     fn rot(&mut self) {
         for _ in 0..self.rng.between(1, 4) {
-            let part = *self.rng.pick(&["journal-", "due-", "due-", "numbers-", "keys-"]);
+            let part = *self.rng.pick(&["journal-", "table-", "table-", "numbers-", "keys-"]);
             let seed = self.rng.next();
             let spot = self.disk.rot(seed, |name| name.starts_with(part));
             self.trace.add(format_args!("  rot at {spot:?}"));
@@ -279,7 +279,7 @@ impl World {
     /// Makes some sectors of the journal or of sealed files unreadable for a while.
     fn lose_sectors(&mut self) {
         for _ in 0..self.rng.between(1, 3) {
-            let part = *self.rng.pick(&["journal-", "journal-", "due-", "numbers-", "keys-"]);
+            let part = *self.rng.pick(&["journal-", "journal-", "table-", "numbers-", "keys-"]);
             let seed = self.rng.next();
             let spot = self.disk.unreadable(seed, |name| name.starts_with(part));
             self.trace.add(format_args!("  cannot be read: {spot:?}"));
@@ -398,7 +398,7 @@ impl World {
         let flights = std::mem::take(&mut self.flights);
         for flight in flights {
             match flight.about {
-                CallSubject::Put(again) if again.put.spec.token => self.repeat(*again),
+                CallSubject::Put(again) if again.put.spec.idempotency_key => self.repeat(*again),
                 CallSubject::Mismatch(mut again) => {
                     again.is_mismatch = false;
                     self.repeat(*again);

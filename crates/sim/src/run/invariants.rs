@@ -281,7 +281,7 @@ impl World {
         let now = self.reading();
         let expected = self.oracle.ready(queues, now);
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
-        let terms = Terms { lease_ms: 60_000, bound: false, holder: None };
+        let terms = Terms { lease_ms: 60_000, session: false, holder: None };
         let op = self.oracle.begin(StoreCall::Take { queues: queues.to_vec(), terms }, now);
         let before = (self.unread_so_far(), self.memory_full_so_far());
         let Some(answer) = self.ask(async move { store.take(take).await }) else {

@@ -3,7 +3,7 @@
 //! # Layout
 //! - `world`: engine, disk, clock, oracle, and the commands under way; one tick after another
 //! - `client`: the commands that are sent
-//! - `again`: puts that may be retried under their token
+//! - `again`: puts that may be retried under their idempotency key
 //! - `answers`: the engine's answers in the oracle's terms
 //! - `time`: movements of the clocks
 //! - `disaster`: power failures, kills, disks that fail or are full, and opening the store afterwards

@@ -67,7 +67,7 @@ pub(super) struct Hands {
     spent: Vec<HeldLease>,
     /// A put to be retried.
     again: Option<NewPut>,
-    /// Whether to put something else under its token first, after the store has answered the put.
+    /// Whether to put something else under its idempotency key first, after the store has answered the put.
     is_mismatch: bool,
 }
 
@@ -271,7 +271,7 @@ impl<'a> Client<'a> {
             if self.is_crowded(group) {
                 continue;
             }
-            if put.spec.token {
+            if put.spec.idempotency_key {
                 self.shared.oracle().pin(group);
             }
             puts.push(put);
@@ -300,7 +300,7 @@ impl<'a> Client<'a> {
             }
         }
         let is_put: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        for (at, put) in puts.into_iter().enumerate().filter(|(_, put)| put.spec.token) {
+        for (at, put) in puts.into_iter().enumerate().filter(|(_, put)| put.spec.idempotency_key) {
             if self.may_repeat() && self.hands.again.is_none() && self.hands.rng.percent(10) {
                 let is_put = is_put.get(at).copied().unwrap_or_default();
                 self.hands.is_mismatch = is_put && self.shared.uses.percent(&mut self.hands.rng, 50);
@@ -311,7 +311,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Puts something else under the token of a put that was answered.
+    /// Puts something else under the idempotency key of a put that was answered.
     fn send_mismatch(&mut self, first: &NewPut) {
         let no = self.shared.pool().next_no();
         let put = workload::mismatched(&mut self.hands.rng, first, no);
@@ -320,7 +320,7 @@ impl<'a> Client<'a> {
         self.conclude_each(vec![op], answer, answers::put);
     }
 
-    /// Whether the token of a put is certainly still stored when the put is retried.
+    /// Whether the idempotency key of a put is certainly still stored when the put is retried.
     fn may_repeat(&self) -> bool {
         self.burst.pace < LEAPS
     }
@@ -335,7 +335,7 @@ impl<'a> Client<'a> {
         }
         let rng = &mut self.hands.rng;
         let lease_ms = workload::lease_ms(rng);
-        let bound = self.burst.binds && rng.percent(20);
+        let session = self.burst.binds && rng.percent(20);
         let max = *rng.pick(&[1, 3, 8, 8, 70, 200]);
         let waits = rng.percent(30) && self.burst.lets_wait();
         let mut take =
@@ -343,8 +343,8 @@ impl<'a> Client<'a> {
         if waits {
             take = take.wait_ms(*rng.pick(&[20, 3_000, 60_000]));
         }
-        take.bound = bound;
-        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
+        take.session = session;
+        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, session);
         take.holder = terms.holder.map(words::holder);
         let op = self.begin(StoreCall::Take { queues, terms });
         if waits {
@@ -530,11 +530,11 @@ impl<'a> Client<'a> {
     fn take_by_id(&mut self) {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.hands.rng);
-        let bound = self.burst.binds && self.hands.rng.percent(20);
-        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, bound);
+        let session = self.burst.binds && self.hands.rng.percent(20);
+        let terms = workload::terms(&mut self.hands.rng, self.shared.uses, lease_ms, session);
         let op = self.begin(StoreCall::TakeById { message: address, terms });
-        let Terms { bound, holder, .. } = terms;
-        let terms = LeaseTerms { bound, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
+        let Terms { session, holder, .. } = terms;
+        let terms = LeaseTerms { session, holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
         let call = self.engine.take_id(queue_name(address.queue), id, terms);
         let answer = self.shared.answer("a take by id", call);
         if let Some(Ok(delivery)) = self.conclude_one(op, answer, answers::took_by_id) {

@@ -258,7 +258,7 @@ impl StressShared {
     fn take_exactly(&self, engine: &Engine, queues: &[u32], max: usize) {
         const LEASE_MS: u64 = 60_000;
         let now = self.now();
-        let terms = Terms { lease_ms: LEASE_MS as i64, bound: false, holder: None };
+        let terms = Terms { lease_ms: LEASE_MS as i64, session: false, holder: None };
         let ask = StoreCall::Take { queues: queues.to_vec(), terms };
         let (expected, op) = {
             let mut oracle = self.oracle();

@@ -66,7 +66,7 @@ pub(crate) enum Uses {
     /// The plain commands, and settings by which no message is discarded, held back or delayed.
     Plain,
     /// Also what operators do: retention, caps of queues, backoff after lapses, ended leases; holders, dead messages
-    /// looked up by key, and tokens that are reused for something else.
+    /// looked up by key, and idempotency keys that are reused for something else.
     All,
 }
 
@@ -163,9 +163,9 @@ pub(crate) fn lease_ms(rng: &mut Random) -> u64 {
 }
 
 /// The terms of a lease: a plain workload names no holder.
-pub(crate) fn terms(rng: &mut Random, uses: Uses, lease_ms: u64, bound: bool) -> Terms {
+pub(crate) fn terms(rng: &mut Random, uses: Uses, lease_ms: u64, session: bool) -> Terms {
     let holder = uses.percent(rng, 40).then(|| rng.below(5) as u32);
-    Terms { lease_ms: lease_ms as i64, bound, holder }
+    Terms { lease_ms: lease_ms as i64, session, holder }
 }
 
 /// The number of the take that an operator names, if `last` was the number of the last known take.
@@ -187,7 +187,7 @@ pub(crate) fn sweep(rng: &mut Random, now: Timestamp) -> Sweep {
 }
 
 /// A change of a setting. Settings that would make the fate of a message depend on when they were read keep their
-/// defaults: each put sets its attempts, each take its lease, and tokens last for the whole run.
+/// defaults: each put sets its attempts, each take its lease, and idempotency keys last for the whole run.
 pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
     let setting = match rng.below(10) {
         0 => Setting::LeaseMs(rng.between(1_000, 90_000)),
@@ -195,7 +195,7 @@ pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
         2 => Setting::MaxAttempts(AttemptLimit::Unlimited),
         3 => Setting::MaxPending(rng.between(100_000, 200_000)),
         4 => Setting::Levels((0..rng.between(1, 5)).map(|_| rng.below(1_000_000)).collect()),
-        5 => Setting::TokenMs(rng.between(3_600_000, 86_400_000)),
+        5 => Setting::IdempotencyMs(rng.between(3_600_000, 86_400_000)),
         6 => Setting::Backoff(Backoff {
             base_ms: rng.below(500),
             factor_percent: rng.between(100, 300) as u32,
@@ -303,7 +303,7 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
         max_attempts: rng.between(0, 5) as u32,
         // Well after the latest instant at which it may be due, so that the put is never refused for its expiry.
         expires: rng.percent(20).then(|| expiry(rng, latest + 5_000)),
-        token: rng.percent(50),
+        idempotency_key: rng.percent(50),
     };
     let mut put = store::Put::new(queue_name(address.queue), body::make(address));
     put.when = words::when(due);
@@ -316,12 +316,13 @@ pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewP
     put.priority = spec.priority;
     put.max_attempts = Some(words::attempts(spec.max_attempts));
     put.expires = spec.expires.map(words::instant);
-    put.token = spec.token.then(|| IdempotencyKey::new(&format!("put-{no}")).expect("it is visible ASCII"));
+    put.idempotency_key =
+        spec.idempotency_key.then(|| IdempotencyKey::new(&format!("put-{no}")).expect("it is visible ASCII"));
     NewPut { address, spec, put }
 }
 
-/// A put under the token of another one, with another body or another key. It must not create a message: `no` is a number
-/// that no other put has, so that such a message would be detected.
+/// A put under the idempotency key of another one, with another body or another key. It must not create a message: `no`
+/// is a number that no other put has, so that such a message would be detected.
 pub(crate) fn mismatched(rng: &mut Random, first: &NewPut, no: u64) -> store::Put {
     let mut put = first.put.clone();
     let is_keyed = rng.percent(50);

@@ -27,7 +27,7 @@ pub(crate) fn value(setting: &Setting) -> Option<String> {
         Setting::Pause(Pause::Until(end)) => Some(paused_until(end.as_ms())),
         Setting::LeaseMs(value)
         | Setting::MaxPending(value)
-        | Setting::TokenMs(value)
+        | Setting::IdempotencyMs(value)
         | Setting::DeadTtlMs(value)
         | Setting::DeadMax(value)
         | Setting::MaxLeased(value) => Some(value.to_string()),
@@ -36,7 +36,7 @@ pub(crate) fn value(setting: &Setting) -> Option<String> {
         Setting::MaxAttempts(limit) => Some(format!("{limit:?}")),
         Setting::Backoff(backoff) => Some(self::backoff(backoff)),
         Setting::Levels(levels) => Some(format!("{levels:?}")),
-        Setting::Spread(spread) => Some(spread.to_string()),
+        Setting::Partitions(partitions) => Some(partitions.to_string()),
     }
 }
 

@@ -38,9 +38,9 @@ pub trait Harness: Send {
     fn close(&mut self);
 
     /// The number of partitions, each with an order of its own, in which this store keeps a queue with this
-    /// `spread`: each keeps its share of the dead. The ids of one partition have one shard.
-    fn partitions(&self, spread: u16) -> u16 {
-        let _ = spread;
+    /// `partitions`: each keeps its share of the dead. The ids of one partition have one shard.
+    fn partitions(&self, partitions: u16) -> u16 {
+        let _ = partitions;
         1
     }
 
@@ -76,9 +76,9 @@ pub trait Harness: Send {
         false
     }
 
-    /// Whether the store generates a token for a put that has none. Such tokens count where tokens are
-    /// limited.
-    fn makes_tokens(&self) -> bool {
+    /// Whether the store generates an idempotency key for a put that has none. Such idempotency keys count where
+    /// idempotency keys are limited.
+    fn makes_idempotency_keys(&self) -> bool {
         false
     }
 
@@ -93,7 +93,7 @@ impl dyn Harness {
         if !self.shows_leases() {
             message.standing.keyless = false;
             if let State::Leased(lease) = &mut message.standing.state {
-                *lease = Lease { token: LeaseToken(0), lease_ms: 0, bound: false, ..*lease };
+                *lease = Lease { token: LeaseToken(0), lease_ms: 0, session: false, ..*lease };
             }
         }
         message

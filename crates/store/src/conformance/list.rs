@@ -54,7 +54,7 @@ macro_rules! conformance_suite {
             configure:
                 settings_change_at_run_time_and_survive_a_restart,
                 a_setting_out_of_bounds_is_refused_and_none_of_its_batch_is_made,
-                spread_is_fixed_while_the_queue_has_messages,
+                partitions_are_fixed_while_the_queue_has_messages,
                 a_queues_levels_change_for_later_puts_only,
                 a_setting_taken_back_follows_the_default_again,
                 a_pause_that_has_ended_is_no_setting_any_more,
@@ -165,7 +165,7 @@ macro_rules! conformance_suite {
                 a_settlement_that_was_answered_survives_a_restart,
                 states_order_and_numbers_are_the_same_after_a_restart,
                 a_lease_survives_a_restart_with_its_token_and_deadline,
-                a_bound_lease_is_freed_at_a_restart_and_spends_an_attempt,
+                a_session_lease_is_freed_at_a_restart_and_spends_an_attempt,
                 a_pause_survives_a_restart,
                 a_cancel_that_was_answered_survives_a_restart,
                 a_reschedule_that_was_answered_survives_a_restart,
@@ -219,7 +219,7 @@ macro_rules! conformance_suite {
                 purge_leaves_leased_dead_and_later_messages_alone,
                 delete_queue_leaves_leased_messages_to_their_holders,
                 a_deleted_queue_leaves_the_listing_and_loses_its_settings,
-                a_deleted_queue_keeps_its_spread_while_messages_are_leased,
+                a_deleted_queue_keeps_its_partitions_while_messages_are_leased,
             ;
             take:
                 a_take_over_several_queues_goes_by_priority_due_and_id_across_them,
@@ -240,16 +240,16 @@ macro_rules! conformance_suite {
                 take_by_id_of_a_dead_message_whose_key_has_a_new_owner_is_refused,
             ;
             idempotency:
-                the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
-                a_token_is_forgotten_after_its_time,
-                a_refused_put_leaves_its_token_unused,
-                tokens_are_scoped_to_their_queue,
-                a_token_survives_a_restart,
-                the_same_token_for_another_body_or_key_is_a_mismatch_and_changes_nothing,
-                the_same_token_may_come_with_another_instant_and_other_headers,
+                the_same_idempotency_key_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+                an_idempotency_key_is_forgotten_after_its_time,
+                a_refused_put_leaves_its_idempotency_key_unused,
+                idempotency_keys_are_scoped_to_their_queue,
+                an_idempotency_key_survives_a_restart,
+                the_same_idempotency_key_for_another_body_or_key_is_a_mismatch_and_changes_nothing,
+                the_same_idempotency_key_may_come_with_another_instant_and_other_headers,
                 a_mismatch_is_noticed_after_a_restart_and_when_the_message_is_gone,
-                a_token_is_answered_as_before_after_its_message_was_discarded,
-                past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else,
+                an_idempotency_key_is_answered_as_before_after_its_message_was_discarded,
+                past_the_cap_of_a_queues_idempotency_keys_new_ones_are_refused_there_and_nowhere_else,
             ;
             wait:
                 a_take_waits_without_polling_and_wakes_on_the_instant,

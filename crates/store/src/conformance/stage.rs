@@ -125,9 +125,9 @@ impl Stage {
         self.harness.cap_slack()
     }
 
-    /// The number of partitions of a queue with this `spread`.
-    pub(super) fn partitions(&self, spread: u16) -> u16 {
-        self.harness.partitions(spread)
+    /// The number of partitions of a queue with this `partitions`.
+    pub(super) fn partitions(&self, partitions: u16) -> u16 {
+        self.harness.partitions(partitions)
     }
 
     pub(super) fn restart(&mut self) {
@@ -150,8 +150,8 @@ impl Stage {
         self.harness.as_shown(message)
     }
 
-    pub(super) fn makes_tokens(&self) -> bool {
-        self.harness.makes_tokens()
+    pub(super) fn makes_idempotency_keys(&self) -> bool {
+        self.harness.makes_idempotency_keys()
     }
 
     pub(super) fn quiesce(&self) {

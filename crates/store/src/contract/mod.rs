@@ -89,16 +89,16 @@ pub trait Store: Send + Sync {
     /// - Keep retains id and body and the earlier instant wins
     /// - Keep of a leased message answers leased with the standing id
     /// - Keep of a ready message leaves it ready
-    /// - The same token gives the same answer and puts nothing, also when the message is gone
-    /// - A token is forgotten after its time
-    /// - A refused put leaves its token unused
-    /// - Tokens are scoped to their queue
-    /// - A token survives a restart
-    /// - The same token for another body or key is a mismatch and changes nothing
-    /// - The same token may come with another instant and other headers
+    /// - The same idempotency key gives the same answer and puts nothing, also when the message is gone
+    /// - An idempotency key is forgotten after its time
+    /// - A refused put leaves its idempotency key unused
+    /// - Idempotency keys are scoped to their queue
+    /// - An idempotency key survives a restart
+    /// - The same idempotency key for another body or key is a mismatch and changes nothing
+    /// - The same idempotency key may come with another instant and other headers
     /// - A mismatch is noticed after a restart and when the message is gone
-    /// - A token is answered as before after its message was discarded
-    /// - Past the cap of a queue's tokens new ones are refused there and nowhere else
+    /// - An idempotency key is answered as before after its message was discarded
+    /// - Past the cap of a queue's idempotency keys new ones are refused there and nowhere else
     /// - A full queue refuses with retry later and drops nothing
     /// - Replace and keep fit into a full queue
     /// - Replace and keep fit into a queue that holds more than it may
@@ -107,7 +107,7 @@ pub trait Store: Send + Sync {
     /// - A batch over the limit is refused whole
     /// - Numbers rise and are never used again
     ///
-    /// A token stands for the body and the key of its put; where a queue is spread over partitions, a
+    /// An idempotency key stands for the body and the key of its put; where a queue is spread over partitions, a
     /// different key may remain unnoticed. The answer stays the same if the message has since been acked,
     /// cancelled, purged or discarded. A queue's limit of pending messages does not count dead and leased
     /// ones.
@@ -136,7 +136,7 @@ pub trait Store: Send + Sync {
     /// - A message is dead when its attempts are spent
     /// - The limit of attempts is the message's, else the queue's
     /// - A lease survives a restart with its token and deadline
-    /// - A bound lease is freed at a restart and spends an attempt
+    /// - A session lease is freed at a restart and spends an attempt
     /// - Past the cap of leased messages a take is refused
     /// - Below the cap of leased messages a take grants what is left
     /// - Past the cap of a queue's leases its takes are refused and no others
@@ -152,7 +152,7 @@ pub trait Store: Send + Sync {
     /// - From the lapse on that its queue names a message waits for the backoff
     /// - Backoff after a lapse counts from the deadline whoever notices it
     /// - A revived message lapses as a new one does
-    /// - A bound lease that is freed waits for the backoff after a lapse
+    /// - A session lease that is freed waits for the backoff after a lapse
     /// - A holder is shown while it holds and no longer
     /// - A holder survives a restart
     /// - A paused queue hands nothing out
@@ -397,7 +397,7 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Settings change at run time and survive a restart
     /// - A setting out of bounds is refused and none of its batch is made
-    /// - Spread is fixed while the queue has messages
+    /// - Partitions are fixed while the queue has messages
     /// - A queue's levels change for later puts only
     /// - A setting taken back follows the default again
     /// - A pause that has ended is no setting any more
@@ -477,7 +477,7 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
     /// - A deleted queue leaves the listing and loses its settings
-    /// - A deleted queue keeps its spread while messages are leased
+    /// - A deleted queue keeps its partitions while messages are leased
     ///
     /// # Errors
     /// Those of the store as a whole. Messages that cannot be read are deleted too.

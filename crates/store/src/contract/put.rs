@@ -36,9 +36,9 @@ pub struct Put {
     pub max_attempts: Option<AttemptLimit>,
     /// The instant, after due, past which it is dead unless it is leased.
     pub expires: Option<Timestamp>,
-    /// Repeating a put with the same token returns the same answer and puts nothing. With another body or key
+    /// Repeating a put with the same idempotency key returns the same answer and puts nothing. With another body or key
     /// it is refused.
-    pub token: Option<IdempotencyKey>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 impl Put {
@@ -55,7 +55,7 @@ impl Put {
             lease_ms: None,
             max_attempts: None,
             expires: None,
-            token: None,
+            idempotency_key: None,
         }
     }
 
@@ -84,20 +84,20 @@ impl Put {
         Put { priority, ..self }
     }
 
-    /// Sets the token, which makes the put safe to repeat.
-    pub fn token(self, token: IdempotencyKey) -> Put {
-        Put { token: Some(token), ..self }
+    /// Sets the idempotency key, which makes the put safe to repeat.
+    pub fn idempotency_key(self, idempotency_key: IdempotencyKey) -> Put {
+        Put { idempotency_key: Some(idempotency_key), ..self }
     }
 
-    /// The digest of body and key, for which its token stands. A repeated put has the same digest, but may
+    /// The digest of body and key, for which its idempotency key stands. A repeated put has the same digest, but may
     /// have another instant.
     pub fn digest(&self) -> PutDigest {
         PutDigest::of(self.key.as_ref(), &self.body)
     }
 }
 
-/// A 64-bit digest of what a put's token stands for. It is stored, and so is the same in every store, process
-/// and version.
+/// A 64-bit digest of what the idempotency key of a put stands for. It is stored, and so is the same in every store,
+/// process and version.
 ///
 /// SipHash-2-4 under a key of zeros, over the length of the message's key as eight little-endian bytes
 /// (`u64::MAX` where it has none), the key, and the body. A collision between two puts of a caller only hides
@@ -106,10 +106,10 @@ impl Put {
 pub struct PutDigest(pub u64);
 
 impl PutDigest {
-    /// Used in place of a digest where an earlier version has stored none: the token may stand for any put.
+    /// Used in place of a digest where an earlier version has stored none: the idempotency key may stand for any put.
     pub const UNKNOWN: PutDigest = PutDigest(0);
 
-    /// Whether a put with the digest `other` may be the one that a token with this digest stands for.
+    /// Whether a put with the digest `other` may be the one that an idempotency key with this digest stands for.
     pub fn may_be(self, other: PutDigest) -> bool {
         self == PutDigest::UNKNOWN || self == other
     }

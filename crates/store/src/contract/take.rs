@@ -23,7 +23,7 @@ pub struct Take {
     /// The lease in milliseconds, over message and queue; bounds as [`dwell_model::Setting::LeaseMs`].
     pub lease_ms: Option<u64>,
     /// Whether the leases end with this process: its messages are freed when the store is opened again.
-    pub bound: bool,
+    pub session: bool,
     /// The name of the taker, shown with its leases.
     pub holder: Option<Holder>,
 }
@@ -42,7 +42,7 @@ impl Take {
             max_bytes: None,
             wait_ms: 0,
             lease_ms: None,
-            bound: false,
+            session: false,
             holder: None,
         }
     }
@@ -68,8 +68,8 @@ impl Take {
     }
 
     /// Makes the leases end with this process.
-    pub fn bound(self) -> Take {
-        Take { bound: true, ..self }
+    pub fn session(self) -> Take {
+        Take { session: true, ..self }
     }
 
     /// Sets the name of the holder.
@@ -84,8 +84,8 @@ impl Take {
 pub struct LeaseTerms {
     /// See [`Take::lease_ms`].
     pub lease_ms: Option<u64>,
-    /// See [`Take::bound`].
-    pub bound: bool,
+    /// See [`Take::session`].
+    pub session: bool,
     /// See [`Take::holder`].
     pub holder: Option<Holder>,
 }

@@ -34,9 +34,9 @@ impl<B: StoredBody> Core<B> {
         let in_force = own.over(defaults);
         if let Some(queue) = queue
             && self.queues.get(queue).has_messages()
-            && self.settings(queue).spread != in_force.spread
+            && self.settings(queue).partitions != in_force.partitions
         {
-            return Err(Error::SettingFixed { queue: name.clone(), setting: SettingName::Spread });
+            return Err(Error::SettingFixed { queue: name.clone(), setting: SettingName::Partitions });
         }
         if queue.is_none() && own.is_empty() {
             let counts = StateCounts::default();

@@ -1,12 +1,12 @@
-//! Tokens of puts, and the answers that are repeated for them.
+//! Idempotency keys, and the answers that are repeated for them.
 //!
-//! A token belongs to a name, not to a queue: it is remembered even if the queue was removed. Tokens that
-//! have run out are dropped a few at a time by later puts, so that each put pays the same small cost.
+//! An idempotency key belongs to a name, not to a queue: it is remembered even if the queue was removed. Idempotency
+//! keys that have run out are dropped a few at a time by later puts, so that each put pays the same small cost.
 //!
-//! At tens of thousands of puts a second tens of millions of tokens are in force, so each takes as little
-//! memory as possible: about 72 bytes, its share of the indexes included. Of name and token 128 bits are
+//! At tens of thousands of puts a second tens of millions of idempotency keys are in force, so each takes as little
+//! memory as possible: about 72 bytes, its share of the indexes included. Of name and idempotency key 128 bits are
 //! kept, hashed under secrets of the process: nobody can choose two that collide, and among 2^24 the odds
-//! that any two collide by chance are one in 2^81. Each token is counted under its name, of which 64 bits are
+//! that any two collide by chance are one in 2^81. Each idempotency key is counted under its name, of which 64 bits are
 //! kept.
 
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use std::num::NonZeroU64;
 
 use dwell_model::{IdempotencyKey, MessageId, Number, QueueName, Timestamp};
 
-use super::TokenRecord;
+use super::IdempotencyRecord;
 use super::index::SlotTable;
 use super::slab::Slab;
 use crate::{PutAnswer, PutDigest, PutOutcome};
 
-/// The maximum number of tokens that have run out that each put drops: more than it adds.
+/// The maximum number of idempotency keys that have run out that each put drops: more than it adds.
 const EXPIRED_PER_PUT: usize = 3;
-/// The same for puts whose name has as many tokens as allowed, all together until the next serve: compared
+/// The same for puts whose name has as many idempotency keys as allowed, all together until the next serve: compared
 /// with the sync that they would wait for, it takes no time.
 pub(super) const EXPIRED_AT_CAP: usize = 4_096;
 /// In [`RememberedPut::number`]: the answer is among [`IdempotencyKeys::others`].
@@ -32,10 +32,10 @@ const NUMBER_BITS: u32 = 53;
 const END_BITS: u32 = 48;
 const LOW_BITS: u32 = 63 - NUMBER_BITS;
 const HIGH_BITS: u32 = 64 - END_BITS;
-/// Stands for all names beyond the number that can be distinguished; their tokens are not counted.
+/// Stands for all names beyond the number that can be distinguished; their idempotency keys are not counted.
 const UNNAMED: u32 = (1 << (LOW_BITS + HIGH_BITS)) - 1;
 
-/// A hash of a queue's name and a token.
+/// A hash of a queue's name and an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PutKeyHash([u64; 2]);
 
@@ -43,7 +43,7 @@ struct PutKeyHash([u64; 2]);
 #[derive(Debug, Default)]
 struct Secrets([RandomState; 2]);
 
-/// A queue's name, as its hash, and the number of its tokens.
+/// A queue's name, as its hash, and the number of its idempotency keys.
 #[derive(Debug)]
 struct HashedQueue {
     hash: u64,
@@ -55,8 +55,8 @@ impl Secrets {
         self.0[0].hash_one(queue)
     }
 
-    fn digest(&self, queue: &QueueName, token: &IdempotencyKey) -> PutKeyHash {
-        PutKeyHash(self.0.each_ref().map(|secret| secret.hash_one((queue, token))))
+    fn digest(&self, queue: &QueueName, idempotency_key: &IdempotencyKey) -> PutKeyHash {
+        PutKeyHash(self.0.each_ref().map(|secret| secret.hash_one((queue, idempotency_key))))
     }
 }
 
@@ -108,17 +108,17 @@ impl RememberedPut {
     }
 }
 
-/// The tokens of all queues.
+/// The idempotency keys of all queues.
 #[derive(Debug)]
 pub(super) struct IdempotencyKeys {
     secrets: Secrets,
     slots: Slab<RememberedPut>,
-    by_token: SlotTable,
+    by_idempotency_key: SlotTable,
     /// By the second at whose start they have run out.
     by_end: BTreeMap<i64, Vec<u32>>,
     /// Answers that do not report a new message, due at the instant in its id.
     others: BTreeMap<u32, PutAnswer>,
-    /// Names that have tokens.
+    /// Names that have idempotency keys.
     names: Slab<HashedQueue>,
     by_name: SlotTable,
 }
@@ -128,7 +128,7 @@ impl IdempotencyKeys {
         IdempotencyKeys {
             secrets: Secrets::default(),
             slots: Slab::new(),
-            by_token: SlotTable::new(),
+            by_idempotency_key: SlotTable::new(),
             by_end: BTreeMap::new(),
             others: BTreeMap::new(),
             names: Slab::new(),
@@ -140,7 +140,7 @@ impl IdempotencyKeys {
         self.slots.len()
     }
 
-    /// The number of tokens of a queue's name.
+    /// The number of idempotency keys of a queue's name.
     pub(super) fn len_of(&self, queue: &QueueName) -> usize {
         if self.slots.len() == 0 {
             return 0;
@@ -148,26 +148,31 @@ impl IdempotencyKeys {
         self.find_name(self.secrets.name(queue)).map_or(0, |name| self.names.get(name).count as usize)
     }
 
-    /// The answer of the put under `token`, and what the put was for, if that is remembered at `wall`.
+    /// The answer of the put under `idempotency_key`, and what the put was for, if that is remembered at `wall`.
     pub(super) fn recall(
         &self,
         queue: &QueueName,
-        token: &IdempotencyKey,
+        idempotency_key: &IdempotencyKey,
         wall: Timestamp,
     ) -> Option<(PutAnswer, PutDigest)> {
         if self.slots.len() == 0 {
             return None;
         }
-        let slot = self.find(self.secrets.digest(queue, token))?;
+        let slot = self.find(self.secrets.digest(queue, idempotency_key))?;
         let known = self.slots.get(slot);
         (wall.as_ms() < known.until_ms()).then(|| (self.answer(slot), known.stands_for))
     }
 
-    /// Remembers `answer`, and forgets what the token stood for before.
-    pub(super) fn remember(&mut self, queue: &QueueName, token: &TokenRecord, answer: PutAnswer) {
-        let TokenRecord { token, until, digest: stands_for } = token;
+    /// Remembers `answer`, and forgets what the idempotency key stood for before.
+    pub(super) fn remember(
+        &mut self,
+        queue: &QueueName,
+        idempotency_key: &IdempotencyRecord,
+        answer: PutAnswer,
+    ) {
+        let IdempotencyRecord { idempotency_key, until, digest: stands_for } = idempotency_key;
         let (until, ends) = (*until, (*until, *stands_for));
-        let digest = self.secrets.digest(queue, token);
+        let digest = self.secrets.digest(queue, idempotency_key);
         let is_other = answer.outcome != PutOutcome::Created || answer.due != answer.id.due_at_put();
         let slot = match self.find(digest) {
             // The entry of its old end finds it later, and skips it since it has moved.
@@ -180,7 +185,7 @@ impl IdempotencyKeys {
             None => {
                 let name = self.count_in(queue);
                 let slot = self.slots.insert(RememberedPut::new(digest, &answer, is_other, ends, name));
-                self.by_token.insert(digest.0[0], slot, |slot| self.slots.get(slot).digest.0[0]);
+                self.by_idempotency_key.insert(digest.0[0], slot, |slot| self.slots.get(slot).digest.0[0]);
                 self.by_end.entry(end(until.as_ms())).or_default().push(slot);
                 slot
             }
@@ -190,12 +195,12 @@ impl IdempotencyKeys {
         }
     }
 
-    /// Drops a few tokens that have run out.
+    /// Drops a few idempotency keys that have run out.
     pub(super) fn sweep(&mut self, wall: Timestamp) {
         self.sweep_some(EXPIRED_PER_PUT, wall);
     }
 
-    /// Looks at up to `most` tokens that have run out, and drops them. Returns how many it looked at.
+    /// Looks at up to `most` idempotency keys that have run out, and drops them. Returns how many it looked at.
     pub(super) fn sweep_some(&mut self, most: usize, wall: Timestamp) -> usize {
         for looked in 0..most {
             let Some(mut first) = self.by_end.first_entry() else { return looked };
@@ -212,7 +217,7 @@ impl IdempotencyKeys {
                 continue;
             }
             let name = known.name();
-            self.by_token.remove(known.digest.0[0], slot);
+            self.by_idempotency_key.remove(known.digest.0[0], slot);
             self.slots.remove(slot);
             self.others.remove(&slot);
             self.count_out(name);
@@ -224,7 +229,7 @@ impl IdempotencyKeys {
         self.by_name.find(hash, |name| self.names.get(name).hash == hash)
     }
 
-    /// Counts one more token under a queue's name; returns the number of the name.
+    /// Counts one more idempotency key under a queue's name; returns the number of the name.
     fn count_in(&mut self, queue: &QueueName) -> u32 {
         let hash = self.secrets.name(queue);
         let name = match self.find_name(hash) {
@@ -254,7 +259,7 @@ impl IdempotencyKeys {
     }
 
     fn find(&self, digest: PutKeyHash) -> Option<u32> {
-        self.by_token.find(digest.0[0], |slot| self.slots.get(slot).digest == digest)
+        self.by_idempotency_key.find(digest.0[0], |slot| self.slots.get(slot).digest == digest)
     }
 
     fn answer(&self, slot: u32) -> PutAnswer {
@@ -288,11 +293,15 @@ mod tests {
 
     #[test]
     fn each_answer_comes_back_as_it_was_given_until_its_end() {
-        let mut tokens = IdempotencyKeys::new();
+        let mut idempotency_keys = IdempotencyKeys::new();
         let (here, there): (QueueName, QueueName) = ("here".parse().unwrap(), "there".parse().unwrap());
-        let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
+        let idempotency_key = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
         let stands_for = |n: u64| PutDigest(u64::MAX - n);
-        let record = |n: u64, until| TokenRecord { token: token(n), until: at(until), digest: stands_for(n) };
+        let record = |n: u64, until| IdempotencyRecord {
+            idempotency_key: idempotency_key(n),
+            until: at(until),
+            digest: stands_for(n),
+        };
         let replaced = PutOutcome::Replaced(MessageId::new(at(3), 0, 1, 77));
         let earlier = PutAnswer { due: at(1), ..answer(9, 50, PutOutcome::Created) };
         let answers = [
@@ -302,58 +311,82 @@ mod tests {
             earlier,
         ];
         for (n, answer) in answers.iter().enumerate() {
-            tokens.remember(&here, &record(n as u64, 1_000 * (n as i64 + 1)), *answer);
+            idempotency_keys.remember(&here, &record(n as u64, 1_000 * (n as i64 + 1)), *answer);
         }
         for (n, answer) in answers.iter().enumerate() {
             let end = 1_000 * (n as i64 + 1);
             assert_eq!(
-                tokens.recall(&here, &token(n as u64), at(end - 1)),
+                idempotency_keys.recall(&here, &idempotency_key(n as u64), at(end - 1)),
                 Some((*answer, stands_for(n as u64)))
             );
-            assert_eq!(tokens.recall(&here, &token(n as u64), at(end)), None);
-            assert_eq!(tokens.recall(&there, &token(n as u64), at(0)), None);
+            assert_eq!(idempotency_keys.recall(&here, &idempotency_key(n as u64), at(end)), None);
+            assert_eq!(idempotency_keys.recall(&there, &idempotency_key(n as u64), at(0)), None);
         }
-        // A new answer is remembered under the same token, and its old end does not count.
-        tokens.remember(&here, &record(1, 9_000), answers[0]);
-        let other = TokenRecord { digest: stands_for(8), ..record(0, 9_500) };
-        tokens.remember(&here, &other, answers[2]);
+        // A new answer is remembered under the same idempotency key, and its old end does not count.
+        idempotency_keys.remember(&here, &record(1, 9_000), answers[0]);
+        let other = IdempotencyRecord { digest: stands_for(8), ..record(0, 9_500) };
+        idempotency_keys.remember(&here, &other, answers[2]);
         for _ in 0..4 {
-            tokens.sweep(at(8_000));
+            idempotency_keys.sweep(at(8_000));
         }
-        assert_eq!((tokens.len(), tokens.others.len()), (2, 1));
-        assert_eq!(tokens.recall(&here, &token(1), at(8_000)), Some((answers[0], stands_for(1))));
-        assert_eq!(tokens.recall(&here, &token(0), at(8_000)), Some((answers[2], stands_for(8))));
-        tokens.sweep(at(11_000));
-        assert_eq!((tokens.len(), tokens.others.len(), tokens.by_end.len()), (0, 0, 0));
+        assert_eq!((idempotency_keys.len(), idempotency_keys.others.len()), (2, 1));
+        assert_eq!(
+            idempotency_keys.recall(&here, &idempotency_key(1), at(8_000)),
+            Some((answers[0], stands_for(1)))
+        );
+        assert_eq!(
+            idempotency_keys.recall(&here, &idempotency_key(0), at(8_000)),
+            Some((answers[2], stands_for(8)))
+        );
+        idempotency_keys.sweep(at(11_000));
+        assert_eq!(
+            (idempotency_keys.len(), idempotency_keys.others.len(), idempotency_keys.by_end.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn each_name_has_its_own_count_however_many_there_are() {
-        let mut tokens = IdempotencyKeys::new();
+        let mut idempotency_keys = IdempotencyKeys::new();
         let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
-        let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
-        let record = |n, until| TokenRecord { token: token(n), until: at(until), digest: PutDigest(n) };
+        let idempotency_key = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
+        let record = |n, until| IdempotencyRecord {
+            idempotency_key: idempotency_key(n),
+            until: at(until),
+            digest: PutDigest(n),
+        };
         // More names than the bits beside a number can distinguish, and the latest instant.
         let latest = Timestamp::MAX.as_ms();
         for n in 0..5_000 {
-            tokens.remember(&queue(n), &record(0, latest - (n % 2) as i64), answer(n, 7, PutOutcome::Kept));
+            idempotency_keys.remember(
+                &queue(n),
+                &record(0, latest - (n % 2) as i64),
+                answer(n, 7, PutOutcome::Kept),
+            );
         }
         for n in 0..10 {
-            tokens.remember(&queue(4_999), &record(n, 1_000), answer(n, 0, PutOutcome::Created));
+            idempotency_keys.remember(&queue(4_999), &record(n, 1_000), answer(n, 0, PutOutcome::Created));
         }
         assert_eq!(
-            (tokens.len_of(&queue(0)), tokens.len_of(&queue(4_999)), tokens.len_of(&queue(5_000))),
+            (
+                idempotency_keys.len_of(&queue(0)),
+                idempotency_keys.len_of(&queue(4_999)),
+                idempotency_keys.len_of(&queue(5_000))
+            ),
             (1, 10, 0)
         );
         for n in 0..5_000 {
             let until = latest - (n % 2) as i64;
             let known = (n < 4_999).then(|| (answer(n, 7, PutOutcome::Kept), PutDigest(0)));
-            assert_eq!(tokens.recall(&queue(n), &token(0), at(until - 1)), known, "{n}");
-            assert_eq!(tokens.recall(&queue(n), &token(0), at(until)), None);
+            assert_eq!(idempotency_keys.recall(&queue(n), &idempotency_key(0), at(until - 1)), known, "{n}");
+            assert_eq!(idempotency_keys.recall(&queue(n), &idempotency_key(0), at(until)), None);
         }
-        tokens.sweep_some(EXPIRED_AT_CAP, at(3_000));
-        // The first of its tokens had another end before, and is looked at again then.
-        assert_eq!((tokens.len_of(&queue(4_999)), tokens.len(), tokens.names.len()), (1, 5_000, 5_000));
+        idempotency_keys.sweep_some(EXPIRED_AT_CAP, at(3_000));
+        // The first of its idempotency keys had another end before, and is looked at again then.
+        assert_eq!(
+            (idempotency_keys.len_of(&queue(4_999)), idempotency_keys.len(), idempotency_keys.names.len()),
+            (1, 5_000, 5_000)
+        );
     }
 
     #[test]

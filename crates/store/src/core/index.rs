@@ -144,8 +144,8 @@ mod tests {
             |hash_of: &dyn Fn(u32) -> u64| (0..1_000).map(|at| part(hash_of(at))).collect::<BTreeSet<_>>();
         let name = |at: u32| hash.queue(&format!("queue-{at}").parse().unwrap());
         let key = |at: u32| hash.key(7, &format!("key-{at}").parse().unwrap());
-        for spread in [parts(&name), parts(&key)] {
-            assert!(spread.len() > PARTS / 2, "a thousand are in {} parts", spread.len());
+        for partitions in [parts(&name), parts(&key)] {
+            assert!(partitions.len() > PARTS / 2, "a thousand are in {} parts", partitions.len());
         }
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct LapseSlice {
     bytes: usize,
     /// The number of messages that may be moved to the ready ones, which records nothing.
     moves: usize,
-    /// The number of expired put tokens that puts of queues at their cap may look at.
-    pub(super) tokens: usize,
+    /// The number of expired idempotency keys that puts of queues at their cap may look at.
+    pub(super) idempotency_keys: usize,
     /// The number of dead messages past their retention that may still be discarded.
     pub(super) retained: usize,
     /// The number of cold messages that searches for the youngest dead message of a key may still look at.
@@ -54,7 +54,7 @@ impl LapseSlice {
             leases,
             bytes,
             moves,
-            tokens: EXPIRED_AT_CAP,
+            idempotency_keys: EXPIRED_AT_CAP,
             retained: config.bulk_per_call,
             looked_at: LOOKED_AT,
         }
@@ -230,12 +230,12 @@ impl<B: StoredBody> Core<B> {
     /// them.
     pub(super) fn note_session_leases(&mut self) {
         let slots = self.entries.iter().map(|(slot, _)| slot);
-        self.bound = slots.filter(|slot| self.is_bound(*slot)).collect();
+        self.session = slots.filter(|slot| self.is_session_lease(*slot)).collect();
     }
 
-    fn is_bound(&self, slot: u32) -> bool {
+    fn is_session_lease(&self, slot: u32) -> bool {
         let is_leased = self.entries.find(slot).is_some_and(|entry| entry.place.is_leased());
-        is_leased && self.lease_of(slot).is_some_and(|lease| lease.bound)
+        is_leased && self.lease_of(slot).is_some_and(|lease| lease.session)
     }
 
     /// Frees one slice of the leases that end with the process; true if there are more. All of them have to
@@ -244,7 +244,7 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let mut slice = LapseSlice::of(&self.config);
         while !slice.is_used_up()
-            && let Some(slot) = self.bound.pop()
+            && let Some(slot) = self.session.pop()
         {
             slice.spend(self.recorded(slot));
             let queue = self.entries.get(slot).queue;
@@ -260,7 +260,7 @@ impl<B: StoredBody> Core<B> {
             }
             self.queues.remove_if_bare(queue);
         }
-        self.is_anything_bound()
+        self.has_session_leases()
     }
 
     /// Releases messages whose leases end with the process, in slices with everything else that is pending in
@@ -282,19 +282,19 @@ impl<B: StoredBody> Core<B> {
             }
             self.closing.as_mut().and_then(Vec::pop);
         }
-        while let Some(slot) = self.bound.last().copied() {
+        while let Some(slot) = self.session.last().copied() {
             // More leases may have run out between two slices.
-            if self.is_bound(slot) && self.lapse_slice(self.entries.get(slot).queue, now, log) {
+            if self.is_session_lease(slot) && self.lapse_slice(self.entries.get(slot).queue, now, log) {
                 return true;
             }
-            if !self.is_bound(slot) {
-                self.bound.pop();
+            if !self.is_session_lease(slot) {
+                self.session.pop();
                 continue;
             }
             if self.slice.is_used_up() {
                 return true;
             }
-            self.bound.pop();
+            self.session.pop();
             if let Some(lease) = self.lease_of(slot) {
                 self.slice.spend(self.recorded(slot));
                 let release = Command::Release { token: lease.token, after_ms: None, priority: None };
@@ -305,13 +305,13 @@ impl<B: StoredBody> Core<B> {
             }
         }
         self.closing = None;
-        self.is_anything_bound()
+        self.has_session_leases()
     }
 
-    fn is_anything_bound(&mut self) -> bool {
-        let is_done = self.bound.is_empty();
+    fn has_session_leases(&mut self) -> bool {
+        let is_done = self.session.is_empty();
         if is_done {
-            self.bound = Vec::new();
+            self.session = Vec::new();
         }
         !is_done
     }

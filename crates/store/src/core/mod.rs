@@ -134,7 +134,7 @@ pub use cold::{
     Expiring, QueuePart,
 };
 pub use get::{Get, Getting, Peek, Peeking};
-pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody, TokenRecord};
+pub use record::{Durability, IdempotencyRecord, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
 pub use snapshot::{CopyOutcome, Snapshot};
 pub use snapshot_entry::{QueueNames, SnapshotEntry};
@@ -244,7 +244,7 @@ pub struct Core<B> {
     /// The index of that slice, from 1.
     slices: u64,
     /// Messages whose leases end with the process, while these are freed.
-    bound: Vec<u32>,
+    session: Vec<u32>,
     /// Queues not yet checked for lapsed leases, while the store closes.
     closing: Option<Vec<u32>>,
     /// The number of queues that were checked for lapsed leases.
@@ -258,7 +258,7 @@ pub struct Core<B> {
     /// Live messages with a key of their own.
     by_key: SlotTable,
     key_hash: TextHash,
-    tokens: IdempotencyKeys,
+    idempotency_keys: IdempotencyKeys,
     waiters: Waiters<B>,
     /// The number of cold messages.
     cold: u64,
@@ -319,7 +319,7 @@ impl<B: StoredBody> Core<B> {
             holders: Holders::default(),
             slice: LapseSlice::of(&config),
             slices: 1,
-            bound: Vec::new(),
+            session: Vec::new(),
             closing: None,
             #[cfg(test)]
             looks_for_lapsed: 0,
@@ -329,7 +329,7 @@ impl<B: StoredBody> Core<B> {
             by_number: Numbers::new(),
             by_key: SlotTable::new(),
             key_hash: TextHash::default(),
-            tokens: IdempotencyKeys::new(),
+            idempotency_keys: IdempotencyKeys::new(),
             waiters: Waiters::new(),
             cold: 0,
             changed: 0,
@@ -361,7 +361,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The approximate memory of the resident messages in bytes, with their keys, headers and error texts,
-    /// and their share of all indexes; without bodies, put tokens, queues and waiting takes.
+    /// and their share of all indexes; without bodies, idempotency keys, queues and waiting takes.
     pub fn weight(&self) -> usize {
         self.weight + self.leases.len() * LEASE_BYTES
     }
@@ -371,9 +371,9 @@ impl<B: StoredBody> Core<B> {
         self.leases.len()
     }
 
-    /// The number of put tokens that are remembered, and the number of queues.
+    /// The number of idempotency keys that are remembered, and the number of queues.
     pub fn others_len(&self) -> (usize, usize) {
-        (self.tokens.len(), self.queues.len())
+        (self.idempotency_keys.len(), self.queues.len())
     }
 
     /// Whether there are no messages, resident or cold.

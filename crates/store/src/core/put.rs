@@ -1,11 +1,11 @@
-//! Putting messages. The checks are token, validity, room for a token, key, room, in this order; a refusal
-//! changes nothing.
+//! Putting messages. The checks are: the idempotency key, validity, room for an idempotency key, the key, room, in this
+//! order; a refusal changes nothing.
 
 use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, Timestamp};
 
 use super::entry::{Entry, Position, RareFields};
 use super::placement::check_lease;
-use super::{Core, Durability, Log, PutRecord, Record, StoredBody, TokenRecord};
+use super::{Core, Durability, IdempotencyRecord, Log, PutRecord, Record, StoredBody};
 use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 
 impl<B: StoredBody> Core<B> {
@@ -16,9 +16,11 @@ impl<B: StoredBody> Core<B> {
     }
 
     fn put_one(&mut self, put: Put, now: Now, log: &mut impl Log<B>) -> Result<PutAnswer> {
-        if let Some(token) = &put.token {
-            self.tokens.sweep(now.wall);
-            if let Some((answer, stands_for)) = self.tokens.recall(&put.queue, token, now.wall) {
+        if let Some(idempotency_key) = &put.idempotency_key {
+            self.idempotency_keys.sweep(now.wall);
+            if let Some((answer, stands_for)) =
+                self.idempotency_keys.recall(&put.queue, idempotency_key, now.wall)
+            {
                 return if stands_for.may_be(put.digest()) {
                     Ok(answer)
                 } else {
@@ -30,18 +32,22 @@ impl<B: StoredBody> Core<B> {
         check_lease(put.lease_ms)?;
         let queue = self.touched(&put.queue, now, log);
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
-        let (max_pending, token_ms) = (settings.max_pending, settings.token_ms);
+        let (max_pending, idempotency_ms) = (settings.max_pending, settings.idempotency_ms);
         let due = self.instant(put.when, settings, now)?;
         // A past instant is due now.
         let from = due.max(now.wall);
         if let Some(expires) = put.expires.filter(|expires| *expires <= from) {
             return Err(Invalid::ExpiresBeforeDue { expires, due: from }.into());
         }
-        let until = now.wall.saturating_after(token_ms);
-        let token = put.token.clone().filter(|_| token_ms > 0);
-        let token = token.map(|token| TokenRecord { token, until, digest: put.digest() });
-        if token.is_some() {
-            self.check_tokens(&put.queue, now.wall)?;
+        let until = now.wall.saturating_after(idempotency_ms);
+        let idempotency_key = put.idempotency_key.clone().filter(|_| idempotency_ms > 0);
+        let idempotency_key = idempotency_key.map(|idempotency_key| IdempotencyRecord {
+            idempotency_key,
+            until,
+            digest: put.digest(),
+        });
+        if idempotency_key.is_some() {
+            self.check_idempotency_keys(&put.queue, now.wall)?;
         }
 
         let owner = match (queue, &put.key) {
@@ -53,9 +59,9 @@ impl<B: StoredBody> Core<B> {
                 OnConflict::Reject => return Err(Error::KeyTaken { id: self.entries.get(owner).id }),
                 OnConflict::Keep => {
                     let answer = self.keep(owner, due, now, log)?;
-                    if let Some(token) = token {
-                        self.tokens.remember(&put.queue, &token, answer);
-                        let record = Record::Answered { queue: put.queue, token, answer };
+                    if let Some(idempotency_key) = idempotency_key {
+                        self.idempotency_keys.remember(&put.queue, &idempotency_key, answer);
+                        let record = Record::Answered { queue: put.queue, idempotency_key, answer };
                         log.record(&record, Durability::Synced);
                     }
                     return Ok(answer);
@@ -87,7 +93,7 @@ impl<B: StoredBody> Core<B> {
             lease_ms: put.lease_ms,
             max_attempts: put.max_attempts,
             expires: put.expires,
-            token,
+            idempotency_key,
             replaces,
         };
         let body = log.put(&record, &put.body);
@@ -111,22 +117,24 @@ impl<B: StoredBody> Core<B> {
         Ok(PutAnswer { id, number, due: due.min(stands), outcome: PutOutcome::Kept })
     }
 
-    /// Checks that one token more may be remembered.
-    fn check_tokens(&mut self, queue: &QueueName, wall: Timestamp) -> Result<()> {
-        let (limit, of_queue) = (self.config.limits.put_tokens, self.config.limits.put_tokens_per_queue);
+    /// Checks that one more idempotency key may be remembered.
+    fn check_idempotency_keys(&mut self, queue: &QueueName, wall: Timestamp) -> Result<()> {
+        let (limit, of_queue) =
+            (self.config.limits.idempotency_keys, self.config.limits.idempotency_keys_per_queue);
         let refuse = |reason: String| Err(Error::Overloaded { reason: reason.into() });
-        if self.tokens.len() >= limit {
+        if self.idempotency_keys.len() >= limit {
             return refuse(format!(
-                "as many put tokens are remembered as may be, {limit}, each for its queue's token_ms"
+                "as many idempotency keys are remembered as may be, {limit}, each for its queue's idempotency_ms"
             ));
         }
-        if self.tokens.len_of(queue) >= of_queue {
-            // Tokens of other queues may have run out before its own, and are dropped first.
-            self.slice.tokens -= self.tokens.sweep_some(self.slice.tokens, wall);
+        if self.idempotency_keys.len_of(queue) >= of_queue {
+            // Idempotency keys of other queues may have run out before its own, and are dropped first.
+            self.slice.idempotency_keys -=
+                self.idempotency_keys.sweep_some(self.slice.idempotency_keys, wall);
         }
-        if self.tokens.len_of(queue) >= of_queue {
+        if self.idempotency_keys.len_of(queue) >= of_queue {
             return refuse(format!(
-                "as many put tokens of queue '{queue}' are remembered as may be, {of_queue}, each for its token_ms"
+                "as many idempotency keys of queue '{queue}' are remembered as may be, {of_queue}, each for its idempotency_ms"
             ));
         }
         Ok(())
@@ -180,11 +188,11 @@ impl<B: StoredBody> Core<B> {
         id
     }
 
-    /// Creates the message and its token as a record says.
+    /// Creates the message and its idempotency key as a record says.
     pub(super) fn take_in(&mut self, record: PutRecord, body: B) {
         let answer = record.answer();
-        if let Some(token) = &record.token {
-            self.tokens.remember(&record.queue, token, answer);
+        if let Some(idempotency_key) = &record.idempotency_key {
+            self.idempotency_keys.remember(&record.queue, idempotency_key, answer);
         }
         let queue = self.queues.find_or_insert(&record.queue);
         let wall = record.created;
@@ -225,7 +233,7 @@ impl<B: StoredBody> Core<B> {
 }
 
 impl PutRecord {
-    /// The answer of the put, which its token repeats.
+    /// The answer of the put, which its idempotency key repeats.
     pub fn answer(&self) -> PutAnswer {
         let outcome = self.replaces.map_or(PutOutcome::Created, PutOutcome::Replaced);
         PutAnswer { id: self.id, number: self.number, due: self.due, outcome }

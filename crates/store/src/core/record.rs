@@ -44,17 +44,17 @@ pub struct PutRecord {
     pub max_attempts: Option<AttemptLimit>,
     /// Its expiry.
     pub expires: Option<Timestamp>,
-    /// The put's token, and what is remembered with it.
-    pub token: Option<TokenRecord>,
+    /// The put's idempotency key, and what is remembered with it.
+    pub idempotency_key: Option<IdempotencyRecord>,
     /// The message whose key it took over. A record of what happened to that message precedes this one.
     pub replaces: Option<MessageId>,
 }
 
-/// The token of a put.
+/// The idempotency key of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenRecord {
-    /// The token.
-    pub token: IdempotencyKey,
+pub struct IdempotencyRecord {
+    /// The idempotency key.
+    pub idempotency_key: IdempotencyKey,
     /// Until when it is remembered.
     pub until: Timestamp,
     /// What it stands for.
@@ -76,13 +76,13 @@ pub enum Record {
         /// The message.
         number: Number,
     },
-    /// A put that put nothing was answered under a token.
+    /// A put that put nothing was answered under an idempotency key.
     Answered {
         /// The queue.
         queue: QueueName,
-        /// The put's token, and what is remembered with it.
-        token: TokenRecord,
-        /// The answer, which is repeated for the token.
+        /// The put's idempotency key, and what is remembered with it.
+        idempotency_key: IdempotencyRecord,
+        /// The answer, which is repeated for the idempotency key.
         answer: PutAnswer,
     },
     /// The wall clock stepped back. Every message due by `wall`, in any queue, is ready and stays so.

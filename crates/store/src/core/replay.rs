@@ -90,8 +90,8 @@ impl<B: StoredBody> Core<B> {
                 let entry = self.remove(slot);
                 self.queues.remove_if_bare(entry.queue);
             }
-            Record::Answered { queue, token, answer } => {
-                self.tokens.remember(&queue, &token, answer);
+            Record::Answered { queue, idempotency_key, answer } => {
+                self.idempotency_keys.remember(&queue, &idempotency_key, answer);
             }
             Record::Ripe { wall } => {
                 self.expire_cold(Now { wall, mono_ms: 0 }, log);

@@ -117,7 +117,7 @@ impl<B: StoredBody> Core<B> {
                 refusal = Some(error);
                 break;
             }
-            let grant = self.grant(lease_ms, take.bound, take.holder.clone());
+            let grant = self.grant(lease_ms, take.session, take.holder.clone());
             let mut next = self.standing(slot);
             apply_take(&mut next, &grant, now, self.rules(slot)).expect("a ready message can be handed out");
             deliveries.push(self.deliver(slot, next, now, log));
@@ -247,7 +247,7 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Result<Delivery<B>> {
         self.begin(now, log);
-        let LeaseTerms { lease_ms, bound, holder } = terms;
+        let LeaseTerms { lease_ms, session, holder } = terms;
         check_lease(lease_ms)?;
         let found = match self.touched(queue, now, log) {
             Some(queue) => self.find_id(queue, id, now, log)?,
@@ -278,7 +278,7 @@ impl<B: StoredBody> Core<B> {
         self.check_leased(now, log)?;
         self.check_leased_of(queue)?;
         let lease_ms = self.lease_ms(slot, lease_ms);
-        let command = Command::TakeById(self.grant(lease_ms, bound, holder));
+        let command = Command::TakeById(self.grant(lease_ms, session, holder));
         match self.apply(slot, &command, now) {
             Ok(taken) => {
                 let next = taken.next.expect("what is handed out is still there");
@@ -313,12 +313,12 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// A token never issued before: no other core has this shard and incarnation.
-    fn grant(&mut self, lease_ms: u64, bound: bool, holder: Option<Holder>) -> Grant {
+    fn grant(&mut self, lease_ms: u64, session: bool, holder: Option<Holder>) -> Grant {
         let incarnation = u128::from(self.config.incarnation) << 80;
         let shard = u128::from(self.config.shard) << 64;
         let token = LeaseToken(incarnation | shard | u128::from(self.next_lease));
         self.next_lease += 1;
-        Grant { token, lease_ms, bound, holder }
+        Grant { token, lease_ms, session, holder }
     }
 
     /// Delivers a message that is leased from now on, as `next` says.

@@ -72,7 +72,7 @@ impl<B: StoredBody> Core<B> {
         self.expire(queue, now, log);
     }
 
-    /// Expires messages whose expiry has passed, in all queues: at once, since they could not be told from
+    /// Expires messages whose expiry has passed, in all queues: at once, since they could not be distinguished from
     /// others later. A message that cannot be read now dies when it can: it had expired when it was promoted.
     pub(super) fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
         self.expire_cold(now, log);

@@ -202,7 +202,7 @@ impl PutOne {
         Invalid: From<T::Error>,
     {
         self.set(|put| {
-            put.token = Some(key.try_into().map_err(Invalid::from)?);
+            put.idempotency_key = Some(key.try_into().map_err(Invalid::from)?);
             Ok(())
         })
     }

@@ -141,7 +141,7 @@ impl<N> TakeJobs<N> {
     /// A process that dies spends an attempt of each. One that closes the store spends none, unless the store is
     /// on Redis and cannot reach it for ten seconds.
     pub fn session(self) -> TakeJobs<N> {
-        TakeJobs { take: self.take.bound(), ..self }
+        TakeJobs { take: self.take.session(), ..self }
     }
 
     /// Sets the name of the holder, which lists of leases show. 1 to 128 bytes of UTF-8 without control
@@ -284,7 +284,7 @@ impl TakeId {
 
     /// See [`TakeJobs::session`].
     pub fn session(self) -> TakeId {
-        TakeId { terms: LeaseTerms { bound: true, ..self.terms }, ..self }
+        TakeId { terms: LeaseTerms { session: true, ..self.terms }, ..self }
     }
 
     /// See [`TakeJobs::holder`].

@@ -20,7 +20,7 @@ use crate::human::{BAD, FAINT, GOOD, STRONG};
 
 Nothing is changed. It ends with 0 where nothing is wrong, and with 1 where
 something is; what was being written when the machine stopped is not wrong, and
-told all the same. `dwell engine repair` saves what can be saved.")]
+reported all the same. `dwell engine repair` saves what can be saved.")]
 pub(crate) struct Check {
     #[command(flatten)]
     dir: DirArgs,
@@ -81,7 +81,7 @@ impl Check {
 /// Checks a directory while a bar is shown.
 pub(super) fn checked(context: &Context, dir: &Path) -> Result<CheckReport, Failure> {
     let disk = looked_at();
-    let total = bytes(&disk, dir, |kind| if kind == "due" { 1 } else { 2 });
+    let total = bytes(&disk, dir, |kind| if kind == "tables" { 1 } else { 2 });
     let _bar = Bar::over_reads(&disk, total, context.output.has_progress());
     Ok(offline::check(&disk, dir)?)
 }

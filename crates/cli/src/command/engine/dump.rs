@@ -65,7 +65,7 @@ const OF_A_PUT: [&str; 10] =
 impl Dump {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let disk = looked_at();
-        let total = bytes(&disk, &self.dir.dir, |kind| u64::from(matches!(kind, "journal" | "due")));
+        let total = bytes(&disk, &self.dir.dir, |kind| u64::from(matches!(kind, "journal" | "tables")));
         let is_shown = context.output.has_progress() && !io::stdout().is_terminal();
         let bar = Bar::over_reads(&disk, total, is_shown);
         let filter = Filter { queue: self.queue, state: self.state.map(StateKind::from) };

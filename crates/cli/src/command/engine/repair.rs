@@ -78,7 +78,7 @@ impl Repair {
         }
         let disk = looked_at();
         let new_disk: Arc<dyn Disk> = Arc::new(CountedDisk::new(Arc::new(RealDisk)));
-        let total = bytes(&disk, dir, |kind| u64::from(matches!(kind, "journal" | "due")));
+        let total = bytes(&disk, dir, |kind| u64::from(matches!(kind, "journal" | "tables")));
         let bar = Bar::over_reads(&disk, total, context.output.has_progress());
         let now = SystemClock::new().now();
         let report = offline::repair(&disk, dir, &new_disk, new_dir, now, seed()?)?;

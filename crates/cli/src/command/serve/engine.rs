@@ -62,7 +62,7 @@ impl fmt::Display for Memory {
         write!(
             f,
             "{} MiB: {} for messages, {} for writing them to files, {} to find those in files; besides, bodies under way, and \
-             72 bytes for each put token in force",
+             72 bytes for each idempotency key in force",
             mib(limit),
             mib(messages),
             mib(flush),

@@ -65,12 +65,12 @@ pub(crate) struct ServerOptions {
     /// The maximum number of queues
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
-    /// The maximum number of remembered put tokens, at about 72 bytes each [default: 16000000]
-    #[arg(long, value_parser = valued("limits.put_tokens"), value_name = "COUNT")]
-    max_put_tokens: Option<String>,
-    /// The maximum number of remembered put tokens of one queue [default: 8000000]
-    #[arg(long, value_parser = valued("limits.put_tokens_per_queue"), value_name = "COUNT")]
-    max_put_tokens_per_queue: Option<String>,
+    /// The maximum number of remembered idempotency keys, at about 72 bytes each [default: 16000000]
+    #[arg(long, value_parser = valued("limits.idempotency_keys"), value_name = "COUNT")]
+    max_idempotency_keys: Option<String>,
+    /// The maximum number of remembered idempotency keys of one queue [default: 8000000]
+    #[arg(long, value_parser = valued("limits.idempotency_keys_per_queue"), value_name = "COUNT")]
+    max_idempotency_keys_per_queue: Option<String>,
     /// The memory for bodies of requests and answers in progress, all connections together [default: 512MiB]
     #[arg(long, value_parser = valued("limits.bodies"), value_name = "SIZE")]
     max_bodies: Option<String>,
@@ -152,8 +152,8 @@ impl ServerOptions {
             ("limits.leased_per_queue", &self.max_leased_per_queue),
             ("limits.waiting_per_queue", &self.max_waiting_per_queue),
             ("limits.queues", &self.max_queues),
-            ("limits.put_tokens", &self.max_put_tokens),
-            ("limits.put_tokens_per_queue", &self.max_put_tokens_per_queue),
+            ("limits.idempotency_keys", &self.max_idempotency_keys),
+            ("limits.idempotency_keys_per_queue", &self.max_idempotency_keys_per_queue),
             ("limits.bodies", &self.max_bodies),
             ("store.segment", &self.segment),
             ("store.memory_limit", &self.memory_limit),

@@ -38,7 +38,11 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             "Bytes in memory that the limit counts: of messages, and of what finds those in files",
             counters.resident_bytes + counters.file_bytes,
         ),
-        gauge("dwell_engine_put_tokens", "Put tokens that are remembered", counters.tokens),
+        gauge(
+            "dwell_engine_idempotency_keys",
+            "Idempotency keys that are remembered",
+            counters.idempotency_keys,
+        ),
         counter("dwell_engine_bodies_unread", "Bodies that a take could not read", counters.unread),
         counter(
             "dwell_engine_bodies_damaged",

@@ -6,7 +6,7 @@ use dwell_model::{
     Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, IdempotencyKey, Key, Lease, LeaseToken,
     MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::core::{IdempotencyRecord, PutRecord, Record};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::super::encoding::{ByteCursor, Read, Unreadable};
@@ -105,7 +105,7 @@ impl<'a> Decoder<'a> {
         if incarnation > MessageId::MAX_INCARNATION {
             return Err(bad_id());
         }
-        let (mut id, mut token) = (None, None);
+        let (mut id, mut idempotency_key) = (None, None);
         let mut record = PutRecord {
             id: MessageId::new(due, shard, incarnation, 0),
             number,
@@ -118,7 +118,7 @@ impl<'a> Decoder<'a> {
             lease_ms: None,
             max_attempts: None,
             expires: None,
-            token: None,
+            idempotency_key: None,
             replaces: None,
         };
         while let Some((field, value)) = self.cursor.field(PUT_FIELDS)? {
@@ -129,7 +129,7 @@ impl<'a> Decoder<'a> {
                 4 => record.lease_ms = Some(value.int()?),
                 5 => record.max_attempts = Some(attempts_from_int(value.int()?)?),
                 6 => record.expires = Some(instant(value.int()?, now)?),
-                7 => token = Some(read_token(value.bytes()?, now)?),
+                7 => idempotency_key = Some(read_idempotency_key(value.bytes()?, now)?),
                 8 => record.replaces = Some(id_from(value.bytes()?)?),
                 9 => record.created = instant(value.int()?, now)?,
                 10 => id = Some(id_from(value.bytes()?)?),
@@ -145,16 +145,16 @@ impl<'a> Decoder<'a> {
         let body_len = u32::try_from(self.cursor.varint()?).map_err(|_| too_long())?;
         let body_at = u32::try_from(self.cursor.position()).map_err(|_| too_long())?;
         let body = self.cursor.take(4 + body_len as usize)?.get(4..).unwrap_or_default();
-        record.token = token.map(|(token, until)| {
+        record.idempotency_key = idempotency_key.map(|(idempotency_key, until)| {
             let digest = PutDigest::of(record.key.as_ref(), body);
-            TokenRecord { token, until, digest }
+            IdempotencyRecord { idempotency_key, until, digest }
         });
         Ok(Fact::Put { record, body_at, body_len })
     }
 
     fn answered(&mut self, has_digest: bool) -> Read<Record> {
         let queue = self.queue()?;
-        let token = read_token_text(self.cursor.text()?)?;
+        let idempotency_key = read_idempotency_key_text(self.cursor.text()?)?;
         let digest = if has_digest { read_digest(self.cursor.take(8)?)? } else { PutDigest::UNKNOWN };
         let id = self.id()?;
         let number = self.number()?;
@@ -166,8 +166,8 @@ impl<'a> Decoder<'a> {
             2 => PutOutcome::Kept,
             _ => return Err(malformed("the outcome of a put")),
         };
-        let token = TokenRecord { token, until, digest };
-        Ok(Record::Answered { queue, token, answer: PutAnswer { id, number, due, outcome } })
+        let idempotency_key = IdempotencyRecord { idempotency_key, until, digest };
+        Ok(Record::Answered { queue, idempotency_key, answer: PutAnswer { id, number, due, outcome } })
     }
 
     fn standing(&mut self) -> Read<Standing> {
@@ -186,7 +186,7 @@ impl<'a> Decoder<'a> {
             holder: None,
         };
         let mut token = None;
-        let (mut lease_ms, mut deadline, mut bound) = (None, None, false);
+        let (mut lease_ms, mut deadline, mut session) = (None, None, false);
         let (mut reason, mut at) = (None, None);
         while let Some((field, value)) = self.cursor.field(STANDING_FIELDS)? {
             match field {
@@ -203,7 +203,7 @@ impl<'a> Decoder<'a> {
                 11 => token = Some(LeaseToken(u128::from_le_bytes(sixteen(value.bytes()?)?))),
                 12 => lease_ms = Some(value.int()?),
                 13 => deadline = Some(instant(value.int()?, now)?),
-                14 => bound = value.int()? == 1,
+                14 => session = value.int()? == 1,
                 15 => {
                     reason = Some(match value.int()? {
                         0 => DeathReason::AttemptsSpent,
@@ -229,7 +229,7 @@ impl<'a> Decoder<'a> {
                     return Err(malformed("a lease without token or length"));
                 };
                 let deadline = deadline.unwrap_or(now.saturating_after(lease_ms));
-                State::Leased(Lease { token, lease_ms, deadline_mono_ms: 0, deadline, bound })
+                State::Leased(Lease { token, lease_ms, deadline_mono_ms: 0, deadline, session })
             }
             3 => {
                 let (Some(reason), Some(at)) = (reason, at) else {
@@ -261,10 +261,10 @@ pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     Headers::new(pairs).map_err(|_| malformed("a header"))
 }
 
-fn read_token(bytes: &[u8], now: Timestamp) -> Read<(IdempotencyKey, Timestamp)> {
+fn read_idempotency_key(bytes: &[u8], now: Timestamp) -> Read<(IdempotencyKey, Timestamp)> {
     let mut cursor = ByteCursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
-    Ok((read_token_text(&bytes[cursor.position()..])?, until))
+    Ok((read_idempotency_key_text(&bytes[cursor.position()..])?, until))
 }
 
 fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
@@ -272,7 +272,7 @@ fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
     Ok(PutDigest(u64::from_le_bytes(bytes)))
 }
 
-fn read_token_text(bytes: &[u8]) -> Read<IdempotencyKey> {
+fn read_idempotency_key_text(bytes: &[u8]) -> Read<IdempotencyKey> {
     let text = std::str::from_utf8(bytes).ok().and_then(|text| IdempotencyKey::new(text).ok());
-    text.ok_or(malformed("a put's token"))
+    text.ok_or(malformed("the idempotency key of a put"))
 }

@@ -6,7 +6,7 @@ use dwell_model::{
     Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Lease, MessageId, QueueName, Standing, State,
 };
 use dwell_store::PutOutcome;
-use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::core::{IdempotencyRecord, PutRecord, Record};
 
 use super::super::encoding::{end_fields, put_bytes_field, put_int_field, put_text, put_varint, put_zigzag};
 use super::super::setting;
@@ -94,7 +94,7 @@ impl Encoder {
             lease_ms,
             max_attempts,
             expires,
-            token,
+            idempotency_key,
             replaces,
         } = record;
         out.push(PUT);
@@ -122,10 +122,10 @@ impl Encoder {
             put_int_field(out, 6, difference(*expires, context.now));
         }
         // The digest follows from key and body.
-        if let Some(TokenRecord { token, until, digest: _ }) = token {
-            let mut bytes = Vec::with_capacity(10 + token.as_str().len());
+        if let Some(IdempotencyRecord { idempotency_key, until, digest: _ }) = idempotency_key {
+            let mut bytes = Vec::with_capacity(10 + idempotency_key.as_str().len());
             put_instant(&mut bytes, *until, context.now);
-            bytes.extend_from_slice(token.as_str().as_bytes());
+            bytes.extend_from_slice(idempotency_key.as_str().as_bytes());
             put_bytes_field(out, 7, &bytes);
         }
         if let Some(replaced) = replaces {
@@ -156,10 +156,14 @@ impl Encoder {
                 out.push(GONE);
                 put_varint(out, number.get());
             }
-            Record::Answered { queue, token: TokenRecord { token, until, digest }, answer } => {
+            Record::Answered {
+                queue,
+                idempotency_key: IdempotencyRecord { idempotency_key, until, digest },
+                answer,
+            } => {
                 out.push(ANSWERED);
                 self.queue(out, queue);
-                put_text(out, token.as_str().as_bytes());
+                put_text(out, idempotency_key.as_str().as_bytes());
                 out.extend_from_slice(&digest.0.to_le_bytes());
                 out.extend_from_slice(&answer.id.as_bits().to_le_bytes());
                 put_varint(out, answer.number.get());
@@ -252,7 +256,7 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: BatchContext) {
     match state {
         State::Scheduled | State::Ready => {}
         // The monotonic deadline is meaningless to the next process; it uses the wall deadline.
-        State::Leased(Lease { token, lease_ms, deadline_mono_ms: _, deadline, bound }) => {
+        State::Leased(Lease { token, lease_ms, deadline_mono_ms: _, deadline, session }) => {
             // Most records of a drain are leases that were just granted: half of their bytes follow from the batch.
             let count = u64::try_from(token.0 ^ context.lease_tokens()).ok();
             if count.is_none() {
@@ -263,7 +267,7 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: BatchContext) {
             if count.is_none() || *deadline != now.saturating_after(*lease_ms) {
                 put_int_field(out, 13, difference(*deadline, now));
             }
-            if *bound {
+            if *session {
                 put_int_field(out, 14, 1);
             }
             if let Some(count) = count {

@@ -10,7 +10,7 @@
 //! | 1 | put | number and id counter (zigzag differences from the put before in this batch, at first from 0), due, queue, fields, body length, body checksum (4 bytes), body |
 //! | 2 | stands | number, state (0 scheduled, 1 ready, 2 leased, 3 dead), due, fields |
 //! | 3 | gone | number |
-//! | 4 | answered | queue, token, id (16 bytes), number, due, until, outcome (0 created, 1 replaced and id, 2 kept); read, and not written any more: what the token stands for is not known |
+//! | 4 | answered | queue, idempotency key, id (16 bytes), number, due, until, outcome (0 created, 1 replaced and id, 2 kept); read, and not written any more: what the idempotency key stands for is not known |
 //! | 5 | configured | queue, setting, 0 (follows the default) or 1 and its value |
 //! | 6 | purged | queue |
 //! | 7 | discarded | queue |
@@ -18,18 +18,18 @@
 //! | 9 | deleted | queue |
 //! | 10 | ripe | wall clock |
 //! | 11 | closed | nothing |
-//! | 12 | answered | as 4, with the digest (8 bytes) of what the token stands for behind it |
+//! | 12 | answered | as 4, with the digest (8 bytes) of what the idempotency key stands for behind it |
 //!
 //! Fields of a put: 1 priority (if not 1,024), 2 key, 3 headers (pairs of texts), 4 lease in ms, 5 limit of
-//! attempts (0 for none), 6 expiry, 7 token's end and token (varint, text to the end; what it stands for
-//! follows from key and body), 8 id replaced (16 bytes),
+//! attempts (0 for none), 6 expiry, 7 idempotency key's end and idempotency key (varint, text to the end; what it
+//! stands for follows from key and body), 8 id replaced (16 bytes),
 //! 9 created (if not the batch's clock), 10 id (16 bytes, if it does not follow from due, shard, incarnation
 //! and counter).
 //!
 //! Fields of a standing: 1 priority (if not 1,024), 2 attempts spent, 3 expiry, 4 keyless, 5 takes, 6 lapses,
 //! 7 releases, 8 buries, 9 revives, 10 last error, 11 lease token (16 bytes), 12 lease in ms, 13 lease
-//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of
-//! death (0 attempts spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11
+//! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 session lease, 15 reason
+//! of death (0 attempts spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11
 //! where the bits above are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false
 //! are left out.
 

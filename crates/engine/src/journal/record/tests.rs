@@ -7,7 +7,7 @@ use dwell_model::{
     LapseBackoff, Lease, LeaseToken, MessageId, Now, Number, OnExpiry, Pause, QueueName, Setting,
     SettingChange, SettingName, Standing, State, Timestamp,
 };
-use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::core::{IdempotencyRecord, PutRecord, Record};
 use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::{BatchContext, Decoder, Encoder, Fact, OLD_ANSWERED};
@@ -36,7 +36,7 @@ fn plain_put(number: u64, due: Timestamp) -> PutRecord {
         lease_ms: None,
         max_attempts: None,
         expires: None,
-        token: None,
+        idempotency_key: None,
         replaces: None,
     }
 }
@@ -52,8 +52,8 @@ fn full_put(number: u64) -> PutRecord {
         lease_ms: Some(Setting::MAX_LEASE_MS),
         max_attempts: Some(AttemptLimit::Unlimited),
         expires: Some(Timestamp::MAX),
-        token: Some(TokenRecord {
-            token: IdempotencyKey::new("t:1").unwrap(),
+        idempotency_key: Some(IdempotencyRecord {
+            idempotency_key: IdempotencyKey::new("t:1").unwrap(),
             until: at(9),
             digest: PutDigest::of(Some(&Key::new("ключ").unwrap()), b"body"),
         }),
@@ -82,7 +82,7 @@ fn lease() -> Lease {
         lease_ms: 30_000,
         deadline_mono_ms: 0,
         deadline: at(1),
-        bound: true,
+        session: true,
     }
 }
 
@@ -110,12 +110,12 @@ fn all_records() -> Vec<Record> {
     let id = MessageId::new(at(1), 0, 1, 2);
     for outcome in [PutOutcome::Created, PutOutcome::Replaced(id), PutOutcome::Kept] {
         let answer = PutAnswer { id, number, due: at(4), outcome };
-        let token = TokenRecord {
-            token: IdempotencyKey::new("x").unwrap(),
+        let idempotency_key = IdempotencyRecord {
+            idempotency_key: IdempotencyKey::new("x").unwrap(),
             until: at(10),
             digest: PutDigest(u64::MAX),
         };
-        records.push(Record::Answered { queue: queue.clone(), token, answer });
+        records.push(Record::Answered { queue: queue.clone(), idempotency_key, answer });
     }
     let backoff = Backoff { base_ms: 1, factor_percent: 200, cap_ms: u64::MAX >> 20, jitter_percent: 100 };
     for setting in [
@@ -129,8 +129,8 @@ fn all_records() -> Vec<Record> {
         Setting::Pause(Pause::Indefinite),
         Setting::Levels(vec![0, 5_000]),
         Setting::Levels(Vec::new()),
-        Setting::Spread(1_024),
-        Setting::TokenMs(0),
+        Setting::Partitions(1_024),
+        Setting::IdempotencyMs(0),
         Setting::DeadTtlMs(u64::MAX),
         Setting::DeadMax(0),
         Setting::OnExpiry(OnExpiry::Dead),
@@ -187,15 +187,19 @@ fn every_record_survives_with_all_that_it_says() {
     assert_eq!(decoder.next(), Ok(None));
 }
 
-/// An answer from before digests were stored: today's record without the eight bytes after the token.
+/// An answer from before digests were stored: today's record without the eight bytes after the idempotency key.
 #[test]
 fn an_answer_of_which_nobody_knows_what_it_was_for_is_read() {
-    let (queue, token): (QueueName, _) = ("q".parse().unwrap(), IdempotencyKey::new("x").unwrap());
+    let (queue, idempotency_key): (QueueName, _) = ("q".parse().unwrap(), IdempotencyKey::new("x").unwrap());
     let id = MessageId::new(at(1), 0, 1, 2);
     let answer = PutAnswer { id, number: Number::new(7).unwrap(), due: at(4), outcome: PutOutcome::Kept };
     let record = |digest| Record::Answered {
         queue: queue.clone(),
-        token: TokenRecord { token: token.clone(), until: at(10), digest },
+        idempotency_key: IdempotencyRecord {
+            idempotency_key: idempotency_key.clone(),
+            until: at(10),
+            digest,
+        },
         answer,
     };
     let mut bytes = Vec::new();

@@ -154,7 +154,7 @@ impl JournalCopy<'_> {
             match decoder.next() {
                 Ok(None) => break,
                 Ok(Some(Fact::Put { record, .. })) if is_old && !self.lost.contains(&record.number) => {
-                    self.token(record);
+                    self.idempotency_key(record);
                 }
                 Ok(Some(Fact::Record(record))) if is_old => {
                     let counts = match &record {
@@ -179,7 +179,7 @@ impl JournalCopy<'_> {
                             }
                         }
                         // The loss was reported for its table.
-                        None if is_old => self.token(record),
+                        None if is_old => self.idempotency_key(record),
                         None => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
                             let reason = format!("the body of message {number} is damaged");
@@ -227,12 +227,14 @@ impl JournalCopy<'_> {
     }
 
     /// Keeps the answer to a put though the message lies elsewhere.
-    fn token(&mut self, record: PutRecord) {
-        let Some(token) = record.token.clone().filter(|token| token.until > self.now.wall) else {
+    fn idempotency_key(&mut self, record: PutRecord) {
+        let Some(idempotency_key) =
+            record.idempotency_key.clone().filter(|idempotency_key| idempotency_key.until > self.now.wall)
+        else {
             return;
         };
         let (answer, queue) = (record.answer(), record.queue);
-        self.write(&Record::Answered { queue, token, answer });
+        self.write(&Record::Answered { queue, idempotency_key, answer });
     }
 
     /// Whether the message was put. A message from before the checkpoint does not get its key back if another has it
@@ -248,7 +250,7 @@ impl JournalCopy<'_> {
         let (core, cold) = self.step.both();
         if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
             // It is in a table as well, and that copy is newer.
-            self.token(record);
+            self.idempotency_key(record);
             return Ok(false);
         }
         if let Some(key) = &record.key {

@@ -24,8 +24,8 @@ pub(super) struct Workload {
     pub(super) receipts: Vec<Receipt>,
     /// The same leases, as an operator would name them.
     leases: Vec<(QueueName, LeaseRef)>,
-    /// Puts under a token: the step, the put, and the answer.
-    pub(super) tokens: Vec<(usize, Put, PutAnswer)>,
+    /// Puts under an idempotency key: the step, the put, and the answer.
+    pub(super) idempotency_keys: Vec<(usize, Put, PutAnswer)>,
     /// Messages that replaced another: the step, the other, and the new one.
     pub(super) replaced: Vec<(usize, MessageId, Number)>,
     /// How often each command did something.
@@ -62,7 +62,7 @@ impl Workload {
             ids: Vec::new(),
             receipts: Vec::new(),
             leases: Vec::new(),
-            tokens: Vec::new(),
+            idempotency_keys: Vec::new(),
             replaced: Vec::new(),
             done: BTreeMap::new(),
         }
@@ -150,7 +150,7 @@ impl Workload {
                 put.expires = Some(store.now().after(41_000 + self.chance.below(30_000)).unwrap());
             }
             if self.chance.below(4) == 0 {
-                put = put.token(format!("t{}", self.chance.next()).parse().unwrap());
+                put = put.idempotency_key(format!("t{}", self.chance.next()).parse().unwrap());
             }
             puts.push(put);
         }
@@ -165,8 +165,8 @@ impl Workload {
             if let PutOutcome::Replaced(old) = answer.outcome {
                 self.replaced.push((self.steps, old, answer.number));
             }
-            if put.token.is_some() {
-                self.tokens.push((self.steps, put, answer));
+            if put.idempotency_key.is_some() {
+                self.idempotency_keys.push((self.steps, put, answer));
             }
         }
         outcome
@@ -186,7 +186,7 @@ impl Workload {
         let mut take = Take::from_all(Workload::queues()).max(1 + self.chance.below(4) as usize);
         take = take.lease_ms(2_000 + self.chance.below(30_000));
         if self.chance.below(4) == 0 {
-            take = take.bound();
+            take = take.session();
         }
         let answer = store.take(take);
         self.taken("take", answer)

@@ -70,7 +70,7 @@ BEGIN
     -- Other transactions may hold locks on the keys.
     BEGIN
       a := put_one(queue, kind, value, body, opts, key, convert_to(idempotency_key, 'UTF8'),
-        CASE WHEN idempotency_key IS NOT NULL THEN tokens_left(queue, NULL) END, NULL);
+        CASE WHEN idempotency_key IS NOT NULL THEN idempotency_keys_left(queue, NULL) END, NULL);
     EXCEPTION WHEN lock_not_available THEN
       a.code := 'busy';
     END;

@@ -57,9 +57,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM pend x WHERE x.home = c.home)
       AND NOT EXISTS (SELECT FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.home = c.home) THEN
       UPDATE purge SET is_done = true WHERE qid = c.qid AND generation = c.generation;
-      WITH gone AS (DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home RETURNING t.leased, t.dead, t.tokens)
-        INSERT INTO tally SELECT c.qid, c.qid, 0, sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g
-        HAVING sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0;
+      WITH gone AS (DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home RETURNING t.leased, t.dead, t.idempotency_keys)
+        INSERT INTO tally SELECT c.qid, c.qid, 0, sum(g.leased), sum(g.dead), sum(g.idempotency_keys) FROM gone g
+        HAVING sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.idempotency_keys) <> 0;
       DELETE FROM purge x WHERE x.qid = c.qid AND x.is_done AND x.generation < last.generation;
     END IF;
     EXIT WHEN done >= most;
@@ -209,8 +209,8 @@ BEGIN
     WITH gone AS (
       DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM tally t LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING *
     ), kept AS (
-      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead), sum(g.tokens) FROM gone g GROUP BY 1, 2
-      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.tokens) <> 0
+      INSERT INTO tally SELECT g.qid, g.home, sum(g.pending), sum(g.leased), sum(g.dead), sum(g.idempotency_keys) FROM gone g GROUP BY 1, 2
+      HAVING sum(g.pending) <> 0 OR sum(g.leased) <> 0 OR sum(g.dead) <> 0 OR sum(g.idempotency_keys) <> 0
     ) SELECT count(*) INTO folded FROM gone;
   END IF;
   RETURN folded;
@@ -262,8 +262,8 @@ BEGIN
     NULL;
   END;
   BEGIN
-    forgotten := forget_tokens(ARRAY(
-      SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED));
+    forgotten := forget_idempotency_keys(ARRAY(
+      SELECT t.ctid FROM idempotency t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED));
   EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     NULL;
   END;

@@ -42,7 +42,7 @@ BEGIN
 END
 $$;
 
--- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased. The store has
+-- Removes all messages but the leased, and the queue's settings; `partitions` stays while messages are leased. The store has
 -- discarded the dead in slices before: here are those that died since.
 CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -61,9 +61,9 @@ BEGIN
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);
   PERFORM note(f.qid, 7, dead);
-  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread'
-    AND f.own->'spread' <> (builtin_settings() || coalesce(p_defaults, '{}'))->'spread' THEN
-    UPDATE setting SET own = jsonb_build_object('spread', own->'spread') WHERE qid = f.qid;
+  IF (count_of(f.qid)).leased > 0 AND f.own ? 'partitions'
+    AND f.own->'partitions' <> (builtin_settings() || coalesce(p_defaults, '{}'))->'partitions' THEN
+    UPDATE setting SET own = jsonb_build_object('partitions', own->'partitions') WHERE qid = f.qid;
   ELSE
     DELETE FROM setting WHERE qid = f.qid;
   END IF;

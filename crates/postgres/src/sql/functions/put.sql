@@ -5,7 +5,7 @@ BEGIN
   IF to_regtype('put_answer') IS NULL THEN
     -- `code` is empty if the put was accepted. `outcome`: 0 created, 1 replaced, 2 kept.
     CREATE TYPE put_answer AS (code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid,
-      made_token boolean);
+      made_idempotency_key boolean);
   END IF;
 END
 $$;
@@ -77,18 +77,18 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
--- One put. A refusal changes nothing, but keeps its locks. `p_tokens`: the number of idempotency
+-- One put. A refusal changes nothing, but keeps its locks. `p_remembered`: the number of idempotency
 -- keys stored for the queue, if this put has one. `opts` may have priority, lease, attempts (0 for
 -- no limit), expires, conflict (0 reject, 1 replace, 2 keep) and headers.
 CREATE OR REPLACE FUNCTION put_one(p_queue text, p_kind int, p_value bigint, p_body bytea, p_opts jsonb, p_key bytea,
-  p_token bytea, p_tokens bigint, p_defaults jsonb) RETURNS put_answer
+  p_idempotency_key bytea, p_remembered bigint, p_defaults jsonb) RETURNS put_answer
 LANGUAGE plpgsql AS $$
 DECLARE
   now_us bigint;
   now bigint;
   f record;
   a put_answer;
-  t token;
+  t idempotency;
   i record;
   owner uuid;
   h record;
@@ -101,7 +101,7 @@ DECLARE
   conflict int := coalesce((p_opts->>'conflict')::int, 0);
   headers jsonb := coalesce(p_opts->'headers', '{}');
   most bigint;
-  made_token boolean := false;
+  made_idempotency_key boolean := false;
   made_key boolean := false;
 BEGIN
   PERFORM begin_put();
@@ -110,20 +110,20 @@ BEGIN
   IF NOT is_queue_name(p_queue) THEN
     a.code := 'invalid_queue_name';
     RETURN a;
-  ELSIF p_token IS NOT NULL AND (octet_length(p_token) NOT BETWEEN 1 AND 256
-    OR encode(p_token, 'hex') !~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e])*$') THEN
-    a.code := 'invalid_token';
+  ELSIF p_idempotency_key IS NOT NULL AND (octet_length(p_idempotency_key) NOT BETWEEN 1 AND 256
+    OR encode(p_idempotency_key, 'hex') !~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e])*$') THEN
+    a.code := 'invalid_idempotency_key';
     RETURN a;
   END IF;
   f := facts_of(p_queue, p_defaults);
-  IF p_token IS NOT NULL THEN
-    INSERT INTO token VALUES (f.qid, p_token, 0) ON CONFLICT DO NOTHING;
-    made_token := FOUND;
-    SELECT * INTO t FROM token WHERE qid = f.qid AND token.token = p_token FOR UPDATE;
+  IF p_idempotency_key IS NOT NULL THEN
+    INSERT INTO idempotency VALUES (f.qid, p_idempotency_key, 0) ON CONFLICT DO NOTHING;
+    made_idempotency_key := FOUND;
+    SELECT * INTO t FROM idempotency WHERE qid = f.qid AND idempotency.idempotency_key = p_idempotency_key FOR UPDATE;
     IF NOT FOUND THEN
       -- The row had expired, and was removed while this transaction waited for it.
-      INSERT INTO token VALUES (f.qid, p_token, 0) ON CONFLICT DO NOTHING;
-      made_token := true;
+      INSERT INTO idempotency VALUES (f.qid, p_idempotency_key, 0) ON CONFLICT DO NOTHING;
+      made_idempotency_key := true;
     END IF;
   END IF;
   now_us := clock_us();
@@ -196,9 +196,9 @@ BEGIN
   END IF;
 
   -- A key whose answer has expired is counted already.
-  IF a.code = '' AND p_token IS NOT NULL AND t.id IS NULL AND (f.settings->>'token_ttl')::bigint > 0
-    AND p_tokens >= (f.settings->>'limit_tokens')::bigint THEN
-    a.code := 'overloaded'; a.info := f.settings->>'limit_tokens';
+  IF a.code = '' AND p_idempotency_key IS NOT NULL AND t.id IS NULL AND (f.settings->>'idempotency_ttl')::bigint > 0
+    AND p_remembered >= (f.settings->>'limit_idempotency_keys')::bigint THEN
+    a.code := 'overloaded'; a.info := f.settings->>'limit_idempotency_keys';
   END IF;
 
   IF a.code = '' AND a.id IS NULL THEN
@@ -236,19 +236,19 @@ BEGIN
     IF made_key THEN
       DELETE FROM key WHERE qid = f.qid AND key.key = p_key;
     END IF;
-    IF made_token THEN
-      DELETE FROM token WHERE qid = f.qid AND token.token = p_token;
+    IF made_idempotency_key THEN
+      DELETE FROM idempotency WHERE qid = f.qid AND idempotency.idempotency_key = p_idempotency_key;
     END IF;
-  ELSIF p_token IS NOT NULL THEN
-    IF (f.settings->>'token_ttl')::bigint = 0 THEN
-      PERFORM forget_tokens(ARRAY(SELECT x.ctid FROM token x WHERE x.qid = f.qid AND x.token = p_token));
+  ELSIF p_idempotency_key IS NOT NULL THEN
+    IF (f.settings->>'idempotency_ttl')::bigint = 0 THEN
+      PERFORM forget_idempotency_keys(ARRAY(SELECT x.ctid FROM idempotency x WHERE x.qid = f.qid AND x.idempotency_key = p_idempotency_key));
     ELSE
-      UPDATE token SET until = now + (f.settings->>'token_ttl')::bigint, id = a.id, due = a.due, outcome = a.outcome,
+      UPDATE idempotency SET until = now + (f.settings->>'idempotency_ttl')::bigint, id = a.id, due = a.due, outcome = a.outcome,
         replaced = a.replaced, digest = digest_of(p_key, p_body)
-      WHERE qid = f.qid AND token.token = p_token;
+      WHERE qid = f.qid AND idempotency.idempotency_key = p_idempotency_key;
       IF t.id IS NULL THEN
         INSERT INTO tally VALUES (f.qid, f.qid, 0, 0, 0, 1);
-        a.made_token := true;
+        a.made_idempotency_key := true;
       END IF;
     END IF;
   END IF;
@@ -317,31 +317,31 @@ END
 $$;
 
 -- The number of idempotency keys stored for a queue. At the limit, expired ones are removed first.
-CREATE OR REPLACE FUNCTION tokens_left(p_queue text, p_defaults jsonb) RETURNS bigint
+CREATE OR REPLACE FUNCTION idempotency_keys_left(p_queue text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
-  remembered bigint := tokens_of(f.qid);
+  remembered bigint := idempotency_keys_of(f.qid);
   now bigint;
 BEGIN
-  IF remembered >= (f.settings->>'limit_tokens')::bigint THEN
+  IF remembered >= (f.settings->>'limit_idempotency_keys')::bigint THEN
     now := clock_ms();
-    PERFORM forget_tokens(ARRAY(SELECT t.ctid FROM token t WHERE t.qid = f.qid AND t.until BETWEEN 1 AND now LIMIT 10000
+    PERFORM forget_idempotency_keys(ARRAY(SELECT t.ctid FROM idempotency t WHERE t.qid = f.qid AND t.until BETWEEN 1 AND now LIMIT 10000
       FOR UPDATE SKIP LOCKED));
-    remembered := tokens_of(f.qid);
+    remembered := idempotency_keys_of(f.qid);
   END IF;
   RETURN remembered;
 END
 $$;
 
 -- Removes expired rows of idempotency keys, which must be locked, and returns their number.
-CREATE OR REPLACE FUNCTION forget_tokens(rows_ tid[]) RETURNS int
+CREATE OR REPLACE FUNCTION forget_idempotency_keys(rows_ tid[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   forgotten int;
 BEGIN
   WITH gone AS (
-    DELETE FROM token WHERE ctid = ANY (rows_) RETURNING qid, id
+    DELETE FROM idempotency WHERE ctid = ANY (rows_) RETURNING qid, id
   ), counted AS (
     INSERT INTO tally SELECT g.qid, g.qid, 0, 0, 0, -count(*) FROM gone g WHERE g.id IS NOT NULL GROUP BY g.qid
   ) SELECT count(*) INTO forgotten FROM gone;
@@ -352,7 +352,7 @@ $$;
 -- A batch of puts, each with its own answer. Idempotency keys and keys are locked first, in order, so that concurrent
 -- batches do not deadlock. An item whose key another transaction has locked is answered `busy`, alone.
 CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigint[], p_body bytea[], p_opts jsonb[],
-  p_key bytea[], p_token bytea[], p_defaults jsonb)
+  p_key bytea[], p_idempotency_key bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
@@ -372,7 +372,7 @@ DECLARE
 BEGIN
   PERFORM limit_waits(p_defaults);
   PERFORM check_place();
-  IF p_opts IS NULL AND p_key IS NULL AND p_token IS NULL THEN
+  IF p_opts IS NULL AND p_key IS NULL AND p_idempotency_key IS NULL THEN
     FOR q, places, kinds, values_, bodies IN
       SELECT u.queue, array_agg(u.place ORDER BY u.place), array_agg(u.kind ORDER BY u.place),
         array_agg(u.value ORDER BY u.place), array_agg(u.body ORDER BY u.place)
@@ -391,17 +391,17 @@ BEGIN
     RETURN;
   END IF;
   FOR each IN
-    SELECT 1 AS class, home_of(u.queue, 0) AS qid, u.token AS name FROM unnest(p_queue, p_token) AS u (queue, token)
-      WHERE u.token IS NOT NULL
+    SELECT 1 AS class, home_of(u.queue, 0) AS qid, u.idempotency_key AS name FROM unnest(p_queue, p_idempotency_key) AS u (queue, idempotency_key)
+      WHERE u.idempotency_key IS NOT NULL
     UNION
     SELECT 2, home_of(u.queue, 0), u.key FROM unnest(p_queue, p_key) AS u (queue, key) WHERE octet_length(u.key) <= 512
     ORDER BY 1, 2, 3
   LOOP
     BEGIN
       IF each.class = 1 THEN
-        PERFORM FROM token t WHERE t.qid = each.qid AND t.token = each.name FOR UPDATE;
+        PERFORM FROM idempotency t WHERE t.qid = each.qid AND t.idempotency_key = each.name FOR UPDATE;
         IF NOT FOUND THEN
-          INSERT INTO token VALUES (each.qid, each.name, 0) ON CONFLICT DO NOTHING;
+          INSERT INTO idempotency VALUES (each.qid, each.name, 0) ON CONFLICT DO NOTHING;
         END IF;
       ELSE
         PERFORM FROM key k WHERE k.qid = each.qid AND k.key = each.name FOR UPDATE;
@@ -415,20 +415,20 @@ BEGIN
       PERFORM set_config('lock_timeout', '5ms', true);
     END;
   END LOOP;
-  IF p_token IS NOT NULL THEN
-    FOR q IN SELECT DISTINCT u.queue FROM unnest(p_queue, p_token) AS u (queue, token) WHERE u.token IS NOT NULL LOOP
-      remembered := remembered || jsonb_build_object(q, tokens_left(q, p_defaults));
+  IF p_idempotency_key IS NOT NULL THEN
+    FOR q IN SELECT DISTINCT u.queue FROM unnest(p_queue, p_idempotency_key) AS u (queue, idempotency_key) WHERE u.idempotency_key IS NOT NULL LOOP
+      remembered := remembered || jsonb_build_object(q, idempotency_keys_left(q, p_defaults));
     END LOOP;
   END IF;
   FOR at IN 1 .. n LOOP
     BEGIN
-      IF format('1 %s %s', home_of(p_queue[at], 0), p_token[at]) = ANY (busy)
+      IF format('1 %s %s', home_of(p_queue[at], 0), p_idempotency_key[at]) = ANY (busy)
         OR format('2 %s %s', home_of(p_queue[at], 0), p_key[at]) = ANY (busy) THEN
         RAISE lock_not_available;
       END IF;
-      a := put_one(p_queue[at], p_kind[at], p_value[at], p_body[at], p_opts[at], p_key[at], p_token[at],
+      a := put_one(p_queue[at], p_kind[at], p_value[at], p_body[at], p_opts[at], p_key[at], p_idempotency_key[at],
         (remembered->>p_queue[at])::bigint, p_defaults);
-      IF a.made_token THEN
+      IF a.made_idempotency_key THEN
         remembered := jsonb_set(remembered, ARRAY[p_queue[at]], to_jsonb((remembered->>p_queue[at])::bigint + 1));
       END IF;
     EXCEPTION WHEN lock_not_available THEN
@@ -443,7 +443,7 @@ BEGIN
   -- Names that were inserted for refused puts.
   DELETE FROM key k USING unnest(p_queue, p_key) AS u (queue, key)
     WHERE u.key IS NOT NULL AND k.qid = home_of(u.queue, 0) AND k.key = u.key AND k.id IS NULL;
-  DELETE FROM token t USING unnest(p_queue, p_token) AS u (queue, token)
-    WHERE u.token IS NOT NULL AND t.qid = home_of(u.queue, 0) AND t.token = u.token AND t.until = 0;
+  DELETE FROM idempotency t USING unnest(p_queue, p_idempotency_key) AS u (queue, idempotency_key)
+    WHERE u.idempotency_key IS NOT NULL AND t.qid = home_of(u.queue, 0) AND t.idempotency_key = u.idempotency_key AND t.until = 0;
 END
 $$;

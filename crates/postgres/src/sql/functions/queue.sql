@@ -8,10 +8,10 @@ $$;
 
 CREATE OR REPLACE FUNCTION builtin_settings() RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
-  SELECT '{"lease": 30000, "max_attempts": 16, "max_pending": null, "pause": 0, "levels": [], "spread": 1, "token_ttl": 600000,
+  SELECT '{"lease": 30000, "max_attempts": 16, "max_pending": null, "pause": 0, "levels": [], "partitions": 1, "idempotency_ttl": 600000,
     "backoff": {"base": 1000, "factor": 200, "cap": 3600000, "jitter": 20}, "dead_ttl": null, "dead_max": null,
     "on_expiry": "dead", "max_leased": null, "lapse_backoff": "never",
-    "limit_body": 1048576, "limit_batch": 16384, "limit_queues": 1000000, "limit_tokens": 8000000, "limit_leased": 250000,
+    "limit_body": 1048576, "limit_batch": 16384, "limit_queues": 1000000, "limit_idempotency_keys": 8000000, "limit_leased": 250000,
     "limit_leased_queue": 100000}'::jsonb
 $$;
 
@@ -169,8 +169,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The number of idempotency keys stored for a queue.
-CREATE OR REPLACE FUNCTION tokens_of(qid bigint) RETURNS bigint
-LANGUAGE sql STABLE AS $$ SELECT coalesce(sum(t.tokens), 0)::bigint FROM tally t WHERE t.qid = tokens_of.qid $$;
+CREATE OR REPLACE FUNCTION idempotency_keys_of(qid bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT coalesce(sum(t.idempotency_keys), 0)::bigint FROM tally t WHERE t.qid = idempotency_keys_of.qid $$;
 
 -- Deaths and discards caused by a call, by queue, for the process that made the call. They are kept in a setting of the
 -- transaction, so rolling back a part drops its notes. Places: died of 0 spent attempts, 1 a lapse, 2 an expiry, 3 a

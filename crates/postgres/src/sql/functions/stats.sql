@@ -168,7 +168,7 @@ BEGIN
 END
 $$;
 
--- The statistics of a queue. Scheduled and ready messages are told apart by counting those that are due.
+-- The statistics of a queue. Scheduled and ready messages are distinguished by counting those that are due.
 CREATE OR REPLACE FUNCTION stats_of(p_name text, p_floor bigint, p_defaults jsonb,
   OUT code text, OUT scheduled bigint, OUT ready bigint, OUT ready_urgent bigint, OUT leased bigint, OUT dead bigint,
   OUT next_due bigint, OUT own jsonb, OUT home bigint, OUT now_ms bigint) RETURNS record
@@ -292,10 +292,10 @@ BEGIN
   IF (next->>'pause')::bigint BETWEEN 1 AND now THEN
     next := CASE WHEN (general->>'pause')::bigint = 0 THEN next - 'pause' ELSE next || '{"pause": 0}' END;
   END IF;
-  IF (general || next)->'spread' <> f.settings->'spread' THEN
+  IF (general || next)->'partitions' <> f.settings->'partitions' THEN
     c := count_of(f.qid);
     IF c.pending > 0 OR c.leased > 0 OR c.dead > 0 THEN
-      PERFORM refuse('setting_fixed', 'spread');
+      PERFORM refuse('setting_fixed', 'partitions');
     END IF;
   END IF;
   IF next = '{}' THEN

@@ -1,6 +1,6 @@
 -- Cancels or reschedules messages that are not leased.
 --
--- Keys    m S B H k s u o r d x w a; l y g h where time has brought something about
+-- Keys    meta records bodies headers keys pending pending-urgent pending-later ready ready-by-due expiries waiters calls; leases session-leases dead dead-by-due where time has brought something about
 -- A.items each: `i` id or `k` key; `w` `v` the new instant, or none: cancel
 -- Reply   `known`: whether the queue has anything; `items` each: {'ok', id, due}, {'leased', id}, {'dead', id},
 --         {'missing'} or a refusal of the instant: {'level', levels}, {'range', delay}, {'expires', expires, due};

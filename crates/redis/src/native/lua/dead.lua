@@ -1,6 +1,6 @@
 -- Lists dead messages, oldest first; or revives or discards some of them.
 --
--- Keys    m S B H k g h K s u o x w a; l y where time has brought something about
+-- Keys    meta records bodies headers keys dead dead-by-due dead-keys pending pending-urgent pending-later expiries waiters calls; leases session-leases where time has brought something about
 -- A.list  the number to list, from the first one after A.death and A.after on, if these are given: `refs`, {death, id} of each
 -- A.ids   these: revived if `w` `v` name an instant, else discarded
 -- Reply   `due`, the instant; `refs`; or `items` each: {'ok'}, {'missing'}, {'alive', id}, {'key', owner}; or `refused`, of the instant;
@@ -12,19 +12,19 @@ if not touch() then
 end
 -- Messages past retention are not among them.
 local last = last_past_retention()
-local over = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
-out.dead = call('ZCARD', P .. 'g') - over
+local over = last and call('ZCOUNT', P .. 'dead', '-inf', last) or 0
+out.dead = call('ZCARD', P .. 'dead') - over
 if A.w then
   out.due, out.refused = instant(A.w, A.v)
 end
 if A.list then
   out.refs = {}
   -- By place and not by rank: a concurrent call on the same messages moves the ranks.
-  local first = math.max(A.after and rank_after(P .. 'g', A.death, A.after) or 0, over)
-  local members = A.list > 0 and call('ZRANGE', P .. 'g', first, first + A.list - 1, 'WITHSCORES') or {}
+  local first = math.max(A.after and rank_after(P .. 'dead', A.death, A.after) or 0, over)
+  local members = A.list > 0 and call('ZRANGE', P .. 'dead', first, first + A.list - 1, 'WITHSCORES') or {}
   for index = 1, #members, 2 do
     if #members[index] ~= 16 or string.byte(members[index], 7) < 128 then
-      foreign(P .. 'g has a member that is no message')
+      foreign(P .. 'dead has a member that is no message')
     end
     out.refs[#out.refs + 1] = { tonumber(members[index + 1]), members[index] }
   end
@@ -36,8 +36,8 @@ local function sweep(id)
   know_all()
   local r, is_gone = load(id)
   if not r then
-    if not is_gone and call('ZSCORE', P .. 'g', id) then
-      foreign(P .. 'g names a message that has no record')
+    if not is_gone and call('ZSCORE', P .. 'dead', id) then
+      foreign(P .. 'dead names a message that has no record')
     end
     return { 'missing' }
   end
@@ -61,7 +61,7 @@ local function sweep(id)
   end
   r.v = (r.v or 0) + 1
   if r.k and not r.K then
-    call('HSET', P .. 'k', r.k, r.i)
+    call('HSET', P .. 'keys', r.k, r.i)
   end
   pend(r)
   note_ready(r, now)

@@ -1,7 +1,7 @@
 -- The beginning of every script on the directory. All that the queues of a store share lies in one slot.
 --
 -- KEYS[1]  the directory's prefix, `{dwell}:`
--- KEYS[2]  its key `m`: see `Scripts::command`
+-- KEYS[2]  its key `meta`: see `Scripts::command`
 -- ARGV[1]  arguments, packed
 -- Reply    a packed table
 local P = KEYS[1]
@@ -19,10 +19,10 @@ end
 
 -- The first write of all scripts but those that a put needs: see `write_though_full` in `begin.lua`.
 local function write_though_full()
-  call('HDEL', P .. 'm', '')
+  call('HDEL', P .. 'meta', '')
 end
 
-local layout = call('HGET', P .. 'm', 'v')
-if layout and layout ~= '1' and layout ~= '2' and layout ~= '3' then
+local layout = call('HGET', P .. 'meta', 'v')
+if layout and layout ~= '1' then
   return redis.error_reply('DWELLVERSION layout ' .. string.gsub(layout, '%W', '?') .. ' is not known to this version of dwell')
 end

@@ -1,19 +1,19 @@
--- Ends the leases that were bound to a process which has ended.
+-- Ends the leases of a session which has ended.
 --
--- Keys    m S B H k y l s u o x g h K w
+-- Keys    meta records bodies headers keys session-leases leases pending pending-urgent pending-later expiries dead dead-by-due dead-keys waiters
 -- A.process its id; A.max how many at a time; A.release it ends in order: its messages are given back, and no attempt is spent
 -- Reply   `left`: whether there are more; `bare`
 -- Cost    O(log n) a message
 write_though_full()
-local members = call('ZRANGEBYLEX', P .. 'y', '[' .. A.process, '[' .. A.process .. string.rep('\255', 17), 'LIMIT', 0, A.max)
+local members = call('ZRANGEBYLEX', P .. 'session-leases', '[' .. A.process, '[' .. A.process .. string.rep('\255', 17), 'LIMIT', 0, A.max)
 local held = {}
 for index, member in ipairs(members) do
   local r = load(string.sub(member, 9))
   held[index] = r and r.s == 2 and r.B == A.process and r
 end
 know_all()
-know_zset('l')
-know_zset('x')
+know_zset('leases')
+know_zset('expiries')
 for index, member in ipairs(members) do
   local r = held[index]
   if r then
@@ -28,7 +28,7 @@ for index, member in ipairs(members) do
       lapse(r, math.min(r.D, now))
     end
   else
-    call('ZREM', P .. 'y', member)
+    call('ZREM', P .. 'session-leases', member)
   end
 end
 out.left = #members == A.max

@@ -13,21 +13,21 @@ end
 -- Other clients may have been given more than this one has seen.
 local function leap_over(block, reg)
   for name, seen in pairs({ b = block, r = reg }) do
-    if seen > (tonumber(call('HGET', P .. 'm', name) or 0) or 0) then
-      call('HSET', P .. 'm', name, string.format('%.0f', seen + LEAP))
+    if seen > (tonumber(call('HGET', P .. 'meta', name) or 0) or 0) then
+      call('HSET', P .. 'meta', name, string.format('%.0f', seen + LEAP))
     end
   end
 end
 
 local function leap_after_failover()
   local run = running()
-  local before = call('HGET', P .. 'm', 'i')
+  local before = call('HGET', P .. 'meta', 'i')
   if not run or run == before then
     return
   end
   if before then
-    call('HINCRBY', P .. 'm', 'b', LEAP)
-    call('HINCRBY', P .. 'm', 'r', LEAP)
+    call('HINCRBY', P .. 'meta', 'b', LEAP)
+    call('HINCRBY', P .. 'meta', 'r', LEAP)
   end
-  call('HSET', P .. 'm', 'i', run)
+  call('HSET', P .. 'meta', 'i', run)
 end

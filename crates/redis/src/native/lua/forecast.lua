@@ -1,6 +1,6 @@
 -- Counts the scheduled messages of a partition that are due by some instants.
 --
--- Keys    m f s u o r l g x, and those that time acts on
+-- Keys    meta due pending pending-urgent pending-later ready leases dead expiries, and those that time acts on
 -- A.edges instants, in any order
 -- Reply   `bare`, `scheduled`, `due` a count for each of A.edges
 -- Cost    O(log n) an instant and set that has a scheduled message, at most four: about 1 µs each
@@ -12,7 +12,7 @@ out.scheduled, out.due = 0, {}
 for index = 1, #A.edges do
   out.due[index] = 0
 end
-for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
+for _, name in ipairs({ 'due', 'pending', 'pending-urgent', 'pending-later' }) do
   local key = P .. name
   -- A message whose instant has come is ready, though it is still in this key.
   local ready = call('ZCOUNT', key, '-inf', now)

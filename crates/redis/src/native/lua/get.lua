@@ -1,6 +1,6 @@
 -- Reads messages, in any state.
 --
--- Keys    m S B H k K f N; all where time has brought something about
+-- Keys    meta records bodies headers keys dead-keys due due-index; all where time has brought something about
 -- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id, for which A.shard is the
 --         partition's number
 -- A.dead  by key, the youngest of the dead that had it, where no live message has

@@ -1,25 +1,25 @@
--- The order in which due messages are handed out: (priority, due, id), over `f`, `s` and `r`.
+-- The order in which due messages are handed out: (priority, due, id), over `due`, `pending` and `ready`.
 --
 -- Of the due messages on each side of the default priority at least IN_ORDER, if there are as many, are in order
 -- before anything is handed out; one call moves at most STEP of a side, and replies that there is more to do.
 local IN_ORDER = 1000
 local STEP = 64
 
--- Whether there may be messages outside `f`: mostly there are none, and nothing else is read.
+-- Whether there may be messages outside `due`: mostly there are none, and nothing else is read.
 local is_mixed = true
 
 -- Moves the due messages of u and o into order; false if it takes more calls.
 local function ripen()
-  is_mixed = call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r') > 0
+  is_mixed = call('EXISTS', P .. 'pending', P .. 'pending-urgent', P .. 'pending-later', P .. 'ready') > 0
   if not is_mixed then
     return true
   end
   local is_done = true
   local usual = '(' .. DEFAULT_PRIORITY
-  for _, side in ipairs({ { 'u', '-inf', usual }, { 'o', usual, '+inf' } }) do
+  for _, side in ipairs({ { 'pending-urgent', '-inf', usual }, { 'pending-later', usual, '+inf' } }) do
     local key = P .. side[1]
     local due = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, STEP)
-    if due[1] and call('ZCOUNT', P .. 'r', side[2], side[3]) < IN_ORDER then
+    if due[1] and call('ZCOUNT', P .. 'ready', side[2], side[3]) < IN_ORDER then
       know_all()
       local gone, ready, by_due = {}, {}, {}
       for index = 1, #due, 2 do
@@ -35,22 +35,22 @@ local function ripen()
         by_due[#by_due + 1] = id
       end
       call('ZREM', key, unpack(gone))
-      call('ZADD', P .. 'r', unpack(ready))
-      call('ZADD', P .. 'd', unpack(by_due))
+      call('ZADD', P .. 'ready', unpack(ready))
+      call('ZADD', P .. 'ready-by-due', unpack(by_due))
       is_done = is_done and #gone < STEP
     end
   end
   return is_done
 end
 
--- The first `max` messages that may be handed out, in order: the members of those in `f`, the ids of the others.
+-- The first `max` messages that may be handed out, in order: the members of those in `due`, the ids of the others.
 local function heads(max)
-  local young = call('ZRANGEBYSCORE', P .. 'f', '-inf', now, 'LIMIT', 0, max)
+  local young = call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, max)
   if not is_mixed then
     return young
   end
-  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
-  local ready = call('ZRANGE', P .. 'r', 0, max - 1, 'WITHSCORES')
+  local plain = call('ZRANGEBYSCORE', P .. 'pending', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
+  local ready = call('ZRANGE', P .. 'ready', 0, max - 1, 'WITHSCORES')
   if not plain[1] and not ready[1] then
     return young
   end
@@ -93,8 +93,8 @@ local function next_instant()
   if now < pause then
     return pause
   end
-  local least = call('EXISTS', P .. 'r') == 1 and now or nil
-  for _, key in ipairs({ 'f', 's', 'u', 'o', 'l' }) do
+  local least = call('EXISTS', P .. 'ready') == 1 and now or nil
+  for _, key in ipairs({ 'due', 'pending', 'pending-urgent', 'pending-later', 'leases' }) do
     local first = call('ZRANGE', P .. key, 0, 0, 'WITHSCORES')[2]
     if first and (not least or tonumber(first) < least) then
       least = tonumber(first)

@@ -1,16 +1,16 @@
--- The answers of puts under a token, and the other partitions that may have some.
+-- The answers of puts under an idempotency key, and the other partitions that may have some.
 --
---   t  token → {answer, end, digest of the put}; the empty token → {spread, until} of each spread that the queue had before, as long as a token
---      that was remembered under it may be good: its answer lies where that spread has put it
---   T  end → token
--- The answer that is known under a token; or {'mismatch', id}, if that was for a put of another digest. What an
+--   idempotency        idempotency key → {answer, end, digest of the put}; the empty key → {partitions, until} of each earlier number of
+--                      partitions of the queue, as long as a key that was remembered under it may be in force: its answer lies where that number has put it
+--   idempotency-until  end → idempotency key
+-- The answer that is known under an idempotency key; or {'mismatch', id}, if that was for a put of another digest. What an
 -- earlier version has stored has no digest.
-local function recall(token, digest)
-  local packed = call('HGET', P .. 't', token)
+local function recall(idempotency_key, digest)
+  local packed = call('HGET', P .. 'idempotency', idempotency_key)
   if packed then
-    local known = read(packed, 'a field of ' .. P .. 't')
+    local known = read(packed, 'a field of ' .. P .. 'idempotency')
     if type(known[1]) ~= 'table' or type(known[2]) ~= 'number' then
-      foreign('a field of ' .. P .. 't is no answer to a put')
+      foreign('a field of ' .. P .. 'idempotency is no answer to a put')
     end
     if now < known[2] then
       if known[3] and digest and known[3] ~= digest then
@@ -21,20 +21,20 @@ local function recall(token, digest)
   end
 end
 
--- When the last token that is remembered here ends, if that is in the future.
-local function last_token()
-  local last = call('ZRANGE', P .. 'T', -1, -1, 'WITHSCORES')[2]
+-- When the last idempotency key that is remembered here ends, if that is in the future.
+local function last_idempotency_key()
+  local last = call('ZRANGE', P .. 'idempotency-until', -1, -1, 'WITHSCORES')[2]
   last = last and tonumber(last)
   return last and now < last and last or nil
 end
 
--- The earlier spreads of the queue, as far as they matter.
-local function past_spreads()
-  local packed = call('HGET', P .. 't', '')
+-- The earlier numbers of partitions of the queue, as far as they matter.
+local function past_partitions()
+  local packed = call('HGET', P .. 'idempotency', '')
   local past = {}
-  for _, entry in ipairs(packed and read(packed, 'a field of ' .. P .. 't') or {}) do
+  for _, entry in ipairs(packed and read(packed, 'a field of ' .. P .. 'idempotency') or {}) do
     if type(entry) ~= 'table' or type(entry[1]) ~= 'number' or type(entry[2]) ~= 'number' then
-      foreign('a field of ' .. P .. 't names no spread')
+      foreign('a field of ' .. P .. 'idempotency names no partitions')
     end
     if now < entry[2] then
       past[#past + 1] = entry

@@ -1,12 +1,12 @@
 -- One page of the messages in a state, by (due, id).
 --
--- Keys    m S B H, and f s u o d (scheduled, ready), l (leased) or h (dead)
+-- Keys    meta records bodies headers, and due pending pending-urgent pending-later ready-by-due (scheduled, ready), leases (leased) or dead-by-due (dead)
 -- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
 -- A.bytes how many bytes of bodies, but one message in any case
 -- A.score and A.after, for leased: the deadline and id to go on from; A.max how many leases are looked at, or fewer
 -- Reply   `bare`; `items`: record, body, headers of each, or {'foreign', what is wrong, due, id} of one that cannot be read,
 --         or {'past', false, due, id} of one whose time is over;
---         and one more than the page holds is told by `more_left`.
+--         and one more than the page holds is shown by `more_left`.
 --         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages; the
 --         due of one that cannot be read is the one that it was put with
 -- Cost    O(log n + page), and about 1 ms for 256 KiB of bodies; leased: about 3 µs each, and 13 of those whose records are read
@@ -14,14 +14,14 @@ if not touch() then
   return cmsgpack.pack(out)
 end
 
--- Up to `count` of the members from rank `first` on, before rank `last`: {due, id, the member if it is in `f`}.
+-- Up to `count` of the members from rank `first` on, before rank `last`: {due, id, the member if it is in `due`}.
 local function part(key, first, last, count)
   local found = {}
   last = math.min(last, first + count) - 1
   if last < first then
     return found
   end
-  local members, is_fresh = call('ZRANGE', key, first, last, 'WITHSCORES'), key == P .. 'f'
+  local members, is_fresh = call('ZRANGE', key, first, last, 'WITHSCORES'), key == P .. 'due'
   for index = 1, #members, 2 do
     found[#found + 1] = { tonumber(members[index + 1]), string.sub(members[index], 1, 16), is_fresh and members[index] }
   end
@@ -47,12 +47,12 @@ end
 
 local function page(count)
   if A.state == 3 then
-    local key = P .. 'h'
+    local key = P .. 'dead-by-due'
     local first = A.id and rank_after(key, A.due, A.id) or 0
     return part(key, first, call('ZCARD', key), count)
   end
   local parts = {}
-  for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
+  for _, name in ipairs({ 'due', 'pending', 'pending-urgent', 'pending-later' }) do
     local key = P .. name
     local due = call('ZCOUNT', key, '-inf', now)
     local first = A.id and rank_after(key, A.due, A.id) or 0
@@ -63,7 +63,7 @@ local function page(count)
     end
   end
   if A.state == 1 then
-    local key = P .. 'd'
+    local key = P .. 'ready-by-due'
     local first = A.id and rank_after(key, A.due, A.id) or 0
     parts[#parts + 1] = part(key, first, call('ZCARD', key), count)
   end
@@ -90,7 +90,7 @@ end
 out.bare = is_bare()
 if A.state == 2 then
   out.refs = {}
-  local key = P .. 'l'
+  local key = P .. 'leases'
   local first = A.after and rank_after(key, A.score, A.after) or 0
   -- A record of form 4 has its body and BESIDES bytes. Of the others, which are read, one call reads at most READ.
   local BESIDES, READ = 59, 64
@@ -98,7 +98,7 @@ if A.state == 2 then
   for index = 1, #members, 2 do
     local id, due, length = string.sub(members[index], 1, 16), nil, -1
     if #members[index] == 32 then
-      due, length = (struct.unpack('>I6', id)), call('HSTRLEN', P .. 'S', string.sub(id, 9)) - BESIDES
+      due, length = (struct.unpack('>I6', id)), call('HSTRLEN', P .. 'records', string.sub(id, 9)) - BESIDES
     end
     if length < 0 then
       read_now = read_now + 1

@@ -1,33 +1,33 @@
 -- Puts messages.
 --
--- Keys    m S B H k t T f N n s u o r x w a, of the partition; l d g h K y where time has brought something about
+-- Keys    meta records bodies headers keys idempotency idempotency-until due due-index due-index-until pending pending-urgent pending-later ready expiries waiters calls, of the partition; leases ready-by-due dead dead-by-due dead-keys session-leases where time has brought something about
 -- A.count if all have a body of at most 1 KiB, an instant, and nothing else: how many. Then ARGV[2…] are two of each: its
 --         instant as text, or one that does not matter; and its id or, where it comes after a delay, the last 8 bytes
 --         of it, before its body. A.delays, if there are any: of each a delay in ms, -1 less a level, or false;
---         A.first the first instant; A.dues what `N` is to have of them: of each block its number as text, places and dues,
+--         A.first the first instant; A.dues what `due-index` is to have of them: of each block its number as text, places and dues,
 --         and the latest of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
---         `x` expiry, `t` token, `g` the digest of what it stands for; `bad` refuses it unless its token is known;
---         `r` is an answer that its token is to get, and nothing is put
+--         `x` expiry, `t` idempotency key, `g` the digest of what it stands for; `bad` refuses it unless that key is known;
+--         `r` is an answer that its idempotency key is to get, and nothing is put
 -- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
--- A.tokens how many may be remembered here
--- A.past  the partitions of spreads that the queue had before were asked for the tokens
--- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the tokens where
---         these spreads had put them first; else
+-- A.idempotency_keys how many may be remembered here
+-- A.past  the partitions that follow from earlier numbers of them were asked for the idempotency keys
+-- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the idempotency keys where
+--         these numbers had put them first; else
 --         `bare` if the queue was registered just now for nothing;
 --         `all` that were put: they are created, under their ids; else
 --         `items` each: true (created under its id), the instant of one that was created after a delay,
 --         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}, of which {'mismatch', id} is
---         that of a token which stands for another put
+--         that of an idempotency key which stands for another put
 -- Cost    O(log n) a message: about 2 µs of A.count, about 10 of A.items
 
 -- The put's own data is written first: a Redis out of memory refuses it. If time has brought something about, this
 -- comes before.
 local function write_unless_full()
-  call('ZADD', P .. 'f', 'XX', 0, '')
+  call('ZADD', P .. 'due', 'XX', 0, '')
 end
 -- A limit counts messages that have expired and are still stored.
 if not touch(write_unless_full, not setting('pending')) then
@@ -37,19 +37,19 @@ if not M[2] and (not A.reg or is_given_up(A.reg)) then
   out.enter = true
   return cmsgpack.pack(out)
 end
-local max_pending, token_ms = setting('pending'), setting('token')
-if max_pending and not A.others and setting('spread') > 1 then
+local max_pending, idempotency_ms = setting('pending'), setting('idempotency')
+if max_pending and not A.others and setting('partitions') > 1 then
   out.others = true
   return cmsgpack.pack(out)
 end
 
--- A token that was remembered before the spread was changed may be in another partition.
+-- A key that was remembered before the number of partitions was changed may be in another partition.
 if A.items and not A.past then
-  local has_token = false
+  local has_idempotency_key = false
   for _, item in ipairs(A.items) do
-    has_token = has_token or (item.t and true)
+    has_idempotency_key = has_idempotency_key or (item.t and true)
   end
-  local past = has_token and past_spreads() or {}
+  local past = has_idempotency_key and past_partitions() or {}
   if past[1] then
     out.past = {}
     for index, entry in ipairs(past) do
@@ -59,9 +59,9 @@ if A.items and not A.past then
   end
 end
 
--- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A
+-- No message here has a number above `h` of `meta`, so those of a process that puts alone need not be looked up. A
 -- partition that had messages before there was an `h` gets none.
-local highest = tonumber(M[6] or (call('EXISTS', P .. 'S', P .. 'f') == 0 and 0) or -1)
+local highest = tonumber(M[6] or (call('EXISTS', P .. 'records', P .. 'due') == 0 and 0) or -1)
 local is_new = highest >= 0 and A.least and A.least > highest
 
 -- For each number, by the last 8 bytes of its id, whether another message has it: then a failover has lost the latest
@@ -70,14 +70,14 @@ local function taken_of(fields)
   if is_new then
     return {}
   end
-  local taken, places = call('HMGET', P .. 'S', unpack(fields)), {}
+  local taken, places = call('HMGET', P .. 'records', unpack(fields)), {}
   for index, field in ipairs(fields) do
     local block, place = place_of(field)
     places[block] = places[block] or {}
     places[block][place] = index
   end
   for block, indexes in pairs(places) do
-    local dues = call('HGET', P .. 'N', block)
+    local dues = call('HGET', P .. 'due-index', block)
     for at = 1, dues and #dues or 0, 7 do
       local index = indexes[string.byte(dues, at)]
       if index and not taken[index] then
@@ -89,25 +89,25 @@ local function taken_of(fields)
 end
 
 -- Removes more than a put adds, so that each put pays the same small cost.
-local function forget_tokens()
-  for _, token in ipairs(call('ZRANGEBYSCORE', P .. 'T', '-inf', now, 'LIMIT', 0, 3)) do
-    call('ZREM', P .. 'T', token)
-    call('HDEL', P .. 't', token)
+local function forget_idempotency_keys()
+  for _, idempotency_key in ipairs(call('ZRANGEBYSCORE', P .. 'idempotency-until', '-inf', now, 'LIMIT', 0, 3)) do
+    call('ZREM', P .. 'idempotency-until', idempotency_key)
+    call('HDEL', P .. 'idempotency', idempotency_key)
   end
 end
 
-local function remember(token, digest, reply)
-  if not token or token_ms == 0 then
+local function remember(idempotency_key, digest, reply)
+  if not idempotency_key or idempotency_ms == 0 then
     return
   end
-  call('HSET', P .. 't', token, cmsgpack.pack({ reply, now + token_ms, digest }))
-  call('ZADD', P .. 'T', now + token_ms, token)
+  call('HSET', P .. 'idempotency', idempotency_key, cmsgpack.pack({ reply, now + idempotency_ms, digest }))
+  call('ZADD', P .. 'idempotency-until', now + idempotency_ms, idempotency_key)
   -- A queue that is no longer used gets no scripts that remove them.
-  call('PEXPIRE', P .. 't', 691200000)
-  call('PEXPIRE', P .. 'T', 691200000)
+  call('PEXPIRE', P .. 'idempotency', 691200000)
+  call('PEXPIRE', P .. 'idempotency-until', 691200000)
 end
 
-local function keep(r, due, token, digest)
+local function keep(r, due, idempotency_key, digest)
   if r.s == 2 then
     return { 'leased', r.i }
   end
@@ -119,13 +119,13 @@ local function keep(r, due, token, digest)
     save(r)
   end
   local reply = { 'ok', r.i, r.d, 2 }
-  remember(token, digest, reply)
+  remember(idempotency_key, digest, reply)
   return reply
 end
 
 local function put(item)
   if item.t then
-    forget_tokens()
+    forget_idempotency_keys()
     local known = recall(item.t, item.g)
     -- An answer for a message of another partition does not show that it is there: a failover may have lost it. It is
     -- replaced by the answer of the message's own partition.
@@ -149,8 +149,8 @@ local function put(item)
   if item.x and item.x <= math.max(due, now) then
     return { 'expires', math.max(due, now) }
   end
-  if item.t and token_ms > 0 and call('HLEN', P .. 't') >= A.tokens then
-    return { 'tokens' }
+  if item.t and idempotency_ms > 0 and call('HLEN', P .. 'idempotency') >= A.idempotency_keys then
+    return { 'idempotency_keys' }
   end
   local owner = item.k and find_key(item.k)
   if owner then
@@ -183,12 +183,12 @@ local function put(item)
   local r = { i = id, d = due, c = now, p = item.p, k = item.k, x = item.x, L = item.L, M = item.M }
   if item.h then
     r.h = true
-    call('HSET', P .. 'H', item.n, item.h)
+    call('HSET', P .. 'headers', item.n, item.h)
   end
   if item.k then
-    call('HSET', P .. 'k', item.k, id)
+    call('HSET', P .. 'keys', item.k, id)
   end
-  call('HSET', P .. 'B', item.n, item.b)
+  call('HSET', P .. 'bodies', item.n, item.b)
   pend(r)
   save(r)
   local reply = { 'ok', id, due, owner and 1 or 0, owner and owner.i }
@@ -196,19 +196,17 @@ local function put(item)
   return reply
 end
 
--- Updates `m` for what was put.
+-- Updates `meta` for what was put.
 local function note_put()
   if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-    call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
-  elseif M[1] and M[1] ~= '3' then
-    call('HSET', P .. 'm', 'v', 3)
+    call('HSET', P .. 'meta', 'v', 1, 'g', A.reg)
   end
   if highest >= 0 and A.most and A.most > highest then
-    call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
+    call('HSET', P .. 'meta', 'h', string.format('%.0f', A.most))
   end
 end
 
--- Puts into `f`, and enters into `N` when numbers are due: for each block its number, their places and dues, the
+-- Puts into `due`, and enters into `due-index` when numbers are due: for each block its number, their places and dues, the
 -- latest of them.
 local function put_fresh(places, dues)
   if not places[1] then
@@ -216,15 +214,15 @@ local function put_fresh(places, dues)
   end
   local told_before = {}
   for index = 1, #dues, 3 do
-    told_before[index] = call('HGET', P .. 'N', dues[index]) or ''
+    told_before[index] = call('HGET', P .. 'due-index', dues[index]) or ''
   end
-  know_zset('n')
+  know_zset('due-index-until')
   sleeping()
-  call('ZADD', P .. 'f', unpack(places))
+  call('ZADD', P .. 'due', unpack(places))
   note_put()
   for index = 1, #dues, 3 do
-    call('HSET', P .. 'N', dues[index], told_before[index] .. dues[index + 1])
-    call('ZADD', P .. 'n', 'GT', dues[index + 2], dues[index])
+    call('HSET', P .. 'due-index', dues[index], told_before[index] .. dues[index + 1])
+    call('ZADD', P .. 'due-index-until', 'GT', dues[index + 2], dues[index])
   end
 end
 

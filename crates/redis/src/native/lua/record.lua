@@ -1,16 +1,14 @@
 -- A message's record: its state and what it was put with. Most messages never have more than an instant and a short
--- body; until such a message is handed out, it is stored whole in the sorted set `f`, and nowhere else:
+-- body; until such a message is handed out, it is stored whole in the sorted set `due`, and nowhere else:
 --
---   fresh id (16 bytes), body, created (6). Its score is its due, the instant that its id begins with, so the order of `f`
+--   fresh id (16 bytes), body, created (6). Its score is its due, the instant that its id begins with, so the order of `due`
 --         is that of (due, id).
 --
--- All others have a record in the hash `S` under the last 8 bytes of their id. Its first byte is its form:
+-- All others have a record in the hash `records` under the last 8 bytes of their id. Its first byte is its form:
 --
 --   4     one that was fresh, and is leased for the first time:
---         lease's token (16), then its member of `f`, deadline (6), length (6), process that it is bound to or zeros (8)
---   1     of layout 2, put like a fresh one: created (6), epoch (4), first 8 bytes of the id, body
---   2     of layout 2, the same handed out: token (16), deadline (6), length (6), process (8); then form 1, whole
---   else  whatever has happened to it: packed fields, and its body in the hash `B`
+--         lease's token (16), then its member of `due`, deadline (6), length (6), process that it is bound to or zeros (8)
+--   else  whatever has happened to it: packed fields, and its body in the hash `bodies`
 --
 -- No script takes a fresh one or form 4 apart to hand it out and to ack it. The fields, those that have their default are
 -- absent:
@@ -25,13 +23,13 @@
 --   dead: R reason (1 attempts spent, 2 buried, 3 expired), A when
 --
 -- Pending is scheduled before `d` and ready from then on. What was read from another form than fields has its body with
--- it, as `body`, and one that lies in `f` what lies there, as `fresh`; neither is ever packed. One that is to be removed and not
+-- it, as `body`, and one that lies in `due` what lies there, as `fresh`; neither is ever packed. One that is to be removed and not
 -- saved has `gone`, and `dropped` if that is since it has expired.
 --
--- A number is in the last 8 bytes of an id. When those of fresh messages are due is in the hash `N`: block of 256
+-- A number is in the last 8 bytes of an id. When those of fresh messages are due is in the hash `due-index`: block of 256
 -- numbers → of each, its place in the block (1 byte) and its due (6). Its entries for messages that are no longer in
--- `f` are harmless, and are removed when `n`, block → the latest due in it, shows that all of a block have left `f`.
-local OLD_FRESH, OLD_HELD, HELD = 1, 2, 4
+-- `due` are harmless, and are removed when `due-index-until`, block → the latest due in it, shows that all of a block have left `due`.
+local HELD = 4
 local NOBODY = string.rep('\0', 8)
 local MAX_MS = 253402300799999
 local DEFAULT_PRIORITY = 1024
@@ -41,11 +39,11 @@ local function check_fresh(member)
   -- An id is a UUID of version 8, which its 7th and 9th bytes show.
   local version, _, variant = string.byte(member, 7, 9)
   if #member < 22 or version < 128 or version > 143 or variant < 128 or variant > 191 then
-    foreign(P .. 'f has a member that is no message')
+    foreign(P .. 'due has a member that is no message')
   end
 end
 
--- Reads a member of `f`.
+-- Reads a member of `due`.
 local function fresh(member)
   check_fresh(member)
   return {
@@ -109,7 +107,7 @@ end
 
 local function decoded(packed, field)
   if not packed then
-    foreign(P .. 'S has no field ' .. hex(field) .. ' for a message that lies in order')
+    foreign(P .. 'records has no field ' .. hex(field) .. ' for a message that lies in order')
   end
   local form = string.byte(packed)
   if form == HELD and #packed >= 59 and string.byte(packed, 24) > 127 and string.sub(packed, 26, 33) == field then
@@ -122,29 +120,10 @@ local function decoded(packed, field)
     r.B = process ~= NOBODY and process or nil
     return r
   end
-  if #packed < (form == OLD_FRESH and 19 or 56) or (form ~= OLD_FRESH and form ~= OLD_HELD) then
-    local what = 'the field ' .. hex(field) .. ' of ' .. P .. 'S'
-    local r = read(packed, what)
-    if not is_record(r, field) then
-      foreign(what .. ' is no record of a message')
-    end
-    return r
-  end
-  local at = form == OLD_HELD and 39 or 2
-  local created, made_in, due = struct.unpack('>I6I4I6', packed, at)
-  local r = {
-    i = string.sub(packed, at + 10, at + 17) .. field,
-    d = due,
-    c = created,
-    E = made_in > 0 and made_in or nil,
-    body = string.sub(packed, at + 18),
-  }
-  if form == OLD_HELD then
-    r.s, r.E, r.t = 2, nil, 1
-    r.T = string.sub(packed, 2, 17)
-    r.D, r.w = struct.unpack('>I6I6', packed, 18)
-    local process = string.sub(packed, 30, 37)
-    r.B = process ~= NOBODY and process or nil
+  local what = 'the field ' .. hex(field) .. ' of ' .. P .. 'records'
+  local r = read(packed, what)
+  if not is_record(r, field) then
+    foreign(what .. ' is no record of a message')
   end
   return r
 end
@@ -192,9 +171,9 @@ local function rank_after(key, due, id)
   return low
 end
 
--- The member of `f` with this id, if there is one.
+-- The member of `due` with this id, if there is one.
 local function find_fresh(id)
-  local key, due = P .. 'f', string.format('%.0f', (struct.unpack('>I6', id)))
+  local key, due = P .. 'due', string.format('%.0f', (struct.unpack('>I6', id)))
   local found = call('ZRANGEBYSCORE', key, due, due, 'LIMIT', 0, 2)
   for _, member in ipairs(found) do
     if string.sub(member, 1, 16) == id then
@@ -226,7 +205,7 @@ local function load(id)
     foreign('something under ' .. P .. ' names a message that cannot be')
   end
   local field = string.sub(id, 9)
-  local packed = call('HGET', P .. 'S', field)
+  local packed = call('HGET', P .. 'records', field)
   local r = packed and unpacked(packed, field)
   if r and r.i == id then
     if catch_up then
@@ -255,22 +234,22 @@ local function place_of(field)
   return string.format('%.0f', math.floor(number / 256)), number % 256
 end
 
--- The id of a message in `N`, at an index in its block's entry. A.shard is the partition's number.
+-- The id of a message in `due-index`, at an index in its block's entry. A.shard is the partition's number.
 local function numbered(dues, at, field)
   return string.sub(dues, at + 1, at + 6) .. struct.pack('>I2', 32768 + A.shard) .. field
 end
 
--- The message with a number, by the last 8 bytes of its id. A block's entry in `N` is read once per script.
+-- The message with a number, by the last 8 bytes of its id. A block's entry in `due-index` is read once per script.
 local told = {}
 local function load_numbered(field)
-  local packed = call('HGET', P .. 'S', field)
+  local packed = call('HGET', P .. 'records', field)
   local r = packed and unpacked(packed, field)
   if r then
     return not is_past_retention(r) and r or nil
   end
   local block, place = place_of(field)
   if not told[block] then
-    told[block] = call('HGET', P .. 'N', block) or ''
+    told[block] = call('HGET', P .. 'due-index', block) or ''
   end
   local dues = told[block]
   local function look(at)
@@ -287,25 +266,25 @@ local function load_numbered(field)
 end
 
 local function find_key(key)
-  local id = call('HGET', P .. 'k', key)
+  local id = call('HGET', P .. 'keys', key)
   local r = id and load(id)
   -- A message that has just died has given up its key.
   return r and r.s ~= 3 and r or nil
 end
 
--- A key as it is in `K`: after its length, so that none is the prefix of another.
+-- A key as it is in `dead-keys`: after its length, so that none is the prefix of another.
 local function dead_key(key)
   return struct.pack('>I2', #key) .. key
 end
 
 -- The youngest of the dead that had this key. If that is past retention, so are the others. An entry without a dead
--- message of this key is skipped: its record was removed by hand, or an earlier version, which has no `K`, has
+-- message of this key is skipped: its record was removed by hand, or an earlier version, which has no `dead-keys`, has
 -- revived it.
 local function find_dead_key(key)
   local from = dead_key(key)
   local last = '[' .. from .. string.rep('\255', 23)
   for _ = 1, 16 do
-    local member = call('ZREVRANGEBYLEX', P .. 'K', last, '[' .. from, 'LIMIT', 0, 1)[1]
+    local member = call('ZREVRANGEBYLEX', P .. 'dead-keys', last, '[' .. from, 'LIMIT', 0, 1)[1]
     if not member then
       return nil
     end
@@ -330,12 +309,12 @@ end
 -- Removes the record of a message that is in no index any more, with its body and headers.
 local function forget(r)
   local field = string.sub(r.i, 9)
-  call('HDEL', P .. 'S', field)
+  call('HDEL', P .. 'records', field)
   if not r.body then
-    call('HDEL', P .. 'B', field)
+    call('HDEL', P .. 'bodies', field)
   end
   if r.h then
-    call('HDEL', P .. 'H', field)
+    call('HDEL', P .. 'headers', field)
   end
 end
 
@@ -346,26 +325,26 @@ local function save(r)
   end
   local field = string.sub(r.i, 9)
   if r.body then
-    call('HSET', P .. 'B', field, r.body)
+    call('HSET', P .. 'bodies', field, r.body)
     r.body = nil
   end
-  call('HSET', P .. 'S', field, cmsgpack.pack(r))
+  call('HSET', P .. 'records', field, cmsgpack.pack(r))
 end
 
 local function body_length(r)
-  return r.body and #r.body or call('HSTRLEN', P .. 'B', string.sub(r.i, 9))
+  return r.body and #r.body or call('HSTRLEN', P .. 'bodies', string.sub(r.i, 9))
 end
 
 -- Headers are names and values, each after its length in two bytes. They are checked before a message is handed out.
 local function check_headers(r)
   local field = string.sub(r.i, 9)
-  local packed = r.h and call('HGET', P .. 'H', field)
+  local packed = r.h and call('HGET', P .. 'headers', field)
   local at, length = 1, packed and #packed or 0
   while at < length do
     at = at + 2 + struct.unpack('>I2', packed, at)
   end
   if at ~= length + 1 then
-    foreign('the field ' .. hex(field) .. ' of ' .. P .. 'H is in no form of ours')
+    foreign('the field ' .. hex(field) .. ' of ' .. P .. 'headers is in no form of ours')
   end
 end
 
@@ -375,5 +354,5 @@ local function shown(r)
   r.body, r.fresh = nil, nil
   local packed = cmsgpack.pack(r)
   r.body, r.fresh = body, member
-  return { packed, body or call('HGET', P .. 'B', field) or '', r.h and call('HGET', P .. 'H', field) or false }
+  return { packed, body or call('HGET', P .. 'bodies', field) or '', r.h and call('HGET', P .. 'headers', field) or false }
 end

@@ -1,7 +1,7 @@
 -- Discards dead messages past the queue's retention, the oldest first, where other calls have found more of them than they discard along
 -- the way.
 --
--- Keys    m S B H g h K; all where time has brought something about
+-- Keys    meta records bodies headers dead dead-by-due dead-keys; all where time has brought something about
 -- Reply   nothing but `retain` if there are more, and `bare` if the partition has nothing any more
 -- Cost    about 3 µs a message, at most 256 of them
 write_though_full()

@@ -1,6 +1,6 @@
 -- Settles leased messages, or ends their leases.
 --
--- Keys    m S B H k s u o x l y g h K w a
+-- Keys    meta records bodies headers keys pending pending-urgent pending-later expiries leases session-leases dead dead-by-due dead-keys waiters calls
 -- A.acks  if there is nothing but acks: of each its id and the lease's token; A.fields the last 8 bytes of the ids; else
 -- A.items each: `i` id, `T` token, `a` action (0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back),
 --         `v` delay or length in ms, `e` error, `p` priority, `z` 32 random bits for the jitter; `bad`
@@ -58,15 +58,15 @@ local function settle(item)
   if action == 0 then
     unplace_leased(r)
     if r.k and not r.K then
-      call('HDEL', P .. 'k', r.k)
+      call('HDEL', P .. 'keys', r.k)
     end
     forget(r)
     return { 'gone' }
   end
   if action == 4 then
-    local token, length, bound, holder = r.T, delay or r.w, r.B, r.o
+    local token, length, session, holder = r.T, delay or r.w, r.B, r.o
     unplace_leased(r)
-    place_leased(r, token, length, bound, holder)
+    place_leased(r, token, length, session, holder)
     save(r)
     return standing(r)
   end
@@ -109,23 +109,23 @@ local function settle(item)
   return standing(r)
 end
 
--- Acks all messages with records of form 4 at once: their members in `l` prove that they are leased under their
+-- Acks all messages with records of form 4 at once: their members in `leases` prove that they are leased under their
 -- tokens, and that there is nothing else to do, whatever their records say. The others are acked one by one.
 local function ack(proofs, fields)
-  local is_bound = call('EXISTS', P .. 'y') == 1
-  know_hash('S')
-  if is_bound then
-    know_zset('y')
+  local has_session_leases = call('EXISTS', P .. 'session-leases') == 1
+  know_hash('records')
+  if has_session_leases then
+    know_zset('session-leases')
   end
-  local ended = call('ZREM', P .. 'l', unpack(proofs))
+  local ended = call('ZREM', P .. 'leases', unpack(proofs))
   has_room = has_room or ended > 0
-  if ended == #proofs and not is_bound then
-    call('HDEL', P .. 'S', unpack(fields))
+  if ended == #proofs and not has_session_leases then
+    call('HDEL', P .. 'records', unpack(fields))
     out.all = #proofs
     return
   end
-  local records = call('HMGET', P .. 'S', unpack(fields))
-  local gone, bound, seen, others, places = {}, {}, {}, {}, {}
+  local records = call('HMGET', P .. 'records', unpack(fields))
+  local gone, session, seen, others, places = {}, {}, {}, {}, {}
   local are_all = ended == #proofs
   for index, proof in ipairs(proofs) do
     local id, token = string.sub(proof, 1, 16), string.sub(proof, 17)
@@ -136,7 +136,7 @@ local function ack(proofs, fields)
       gone[#gone + 1] = field
       local process = record and string.sub(record, -8) or NOBODY
       if process ~= NOBODY then
-        bound[#bound + 1] = process .. id
+        session[#session + 1] = process .. id
       end
       out.items[index] = true
     elseif seen[field] then
@@ -147,10 +147,10 @@ local function ack(proofs, fields)
     end
   end
   if gone[1] then
-    call('HDEL', P .. 'S', unpack(gone))
+    call('HDEL', P .. 'records', unpack(gone))
   end
-  if bound[1] then
-    call('ZREM', P .. 'y', unpack(bound))
+  if session[1] then
+    call('ZREM', P .. 'session-leases', unpack(session))
   end
   each(others, settle, places)
   is_refused = is_refused and ended == 0 and not gone[1]
@@ -158,7 +158,7 @@ local function ack(proofs, fields)
     -- A lease whose message cannot be read goes on; its deadline has been removed with it.
     for place, other in ipairs(others) do
       if out.items[places[place]][1] == 'foreign' then
-        call('ZADD', P .. 'l', math.min(now + setting('lease'), MAX_MS), other.i .. other.T)
+        call('ZADD', P .. 'leases', math.min(now + setting('lease'), MAX_MS), other.i .. other.T)
       end
     end
   end
@@ -168,7 +168,7 @@ end
 sleeping()
 out.items = {}
 if A.acks and catch_up then
-  -- The members of `l` prove nothing now: a lease may have run out.
+  -- The members of `leases` prove nothing now: a lease may have run out.
   local acks = {}
   for index, proof in ipairs(A.acks) do
     acks[index] = { a = 0, i = string.sub(proof, 1, 16), T = string.sub(proof, 17) }

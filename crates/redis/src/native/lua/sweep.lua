@@ -1,6 +1,6 @@
 -- Frees messages that `drop` has set aside, at most A.max of them.
 --
--- Keys    m S B H k Z and those that Z names
+-- Keys    meta records bodies headers keys purged and those that purged names
 -- Reply   `left`: whether there is more
 -- Cost    about 3 µs a message
 know_all()
@@ -8,17 +8,17 @@ local left = A.max
 
 local function clear(id)
   local field = string.sub(id, 9)
-  local packed = call('HGET', P .. 'S', field)
+  local packed = call('HGET', P .. 'records', field)
   if packed and not unpacked(packed, field) then
     local r = decoded(packed, field)
-    if r.k and not r.K and call('HGET', P .. 'k', r.k) == id then
-      call('HDEL', P .. 'k', r.k)
+    if r.k and not r.K and call('HGET', P .. 'keys', r.k) == id then
+      call('HDEL', P .. 'keys', r.k)
     end
     forget(r)
   end
 end
 
-local aside = call('HGETALL', P .. 'Z')
+local aside = call('HGETALL', P .. 'purged')
 for index = 1, #aside, 2 do
   local trash, name = aside[index], aside[index + 1]
   if left <= 0 then
@@ -27,15 +27,15 @@ for index = 1, #aside, 2 do
   local members = call('ZRANGE', P .. trash, 0, left - 1)
   for _, member in ipairs(members) do
     -- A foreign record stays where it is, and nothing refers to it any more.
-    pcall(clear, name == 'r' and string.sub(member, 7) or string.sub(member, 1, 16))
+    pcall(clear, name == 'ready' and string.sub(member, 7) or string.sub(member, 1, 16))
   end
   left = left - #members
   if members[1] then
     call('ZREMRANGEBYRANK', P .. trash, 0, #members - 1)
   end
   if call('EXISTS', P .. trash) == 0 then
-    call('HDEL', P .. 'Z', trash)
+    call('HDEL', P .. 'purged', trash)
   end
 end
-out.left = call('EXISTS', P .. 'Z') == 1
+out.left = call('EXISTS', P .. 'purged') == 1
 return cmsgpack.pack(out)

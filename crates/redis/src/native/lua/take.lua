@@ -1,9 +1,9 @@
 -- Hands out due messages, or returns what could be handed out.
 --
--- Keys    m S B H f N n s u o r d l w a; k x y g h K where time has brought something about
+-- Keys    meta records bodies headers due due-index due-index-until pending pending-urgent pending-later ready ready-by-due leases waiters calls; keys expiries session-leases dead dead-by-due dead-keys where time has brought something about
 -- A.max   how many, by the room for leases, at most 255; A.want how many are wanted; A.bytes how many bytes of bodies,
 --         but one in any case unless A.some were handed out before; A.lease length, if asked for;
---         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it; A.holder the holder, if the take names one
+--         A.token the first 14 bytes of the leases' tokens; A.session the process, if they are bound to it; A.holder the holder, if the take names one
 -- A.cap   how many leases there may be here
 -- A.ended leases that ran out in the calls before, which said `more`
 -- A.peek  hand nothing out, only return what comes first
@@ -21,11 +21,11 @@ local replies = { '' }
 
 -- A repeated call gets what it was handed out before, as far as that is still leased; the other leases have run out.
 -- It reads that before time acts, which may take more than one call, and only this one knows what was handed out.
-local before = repeated and repeated ~= '' and read(repeated, 'a field of ' .. P .. 'a') or {}
+local before = repeated and repeated ~= '' and read(repeated, 'a field of ' .. P .. 'calls') or {}
 if before[1] then
   for _, id in ipairs(before) do
     local field = string.sub(id, 9)
-    local record = call('HGET', P .. 'S', field)
+    local record = call('HGET', P .. 'records', field)
     local r = record and unpacked(record, field)
     if r and r.i == id and r.s == 2 and string.sub(r.T, 1, 14) == A.token and r.D > now then
       replies[#replies + 1] = string.byte(record) == HELD and record or cmsgpack.pack(shown(r))
@@ -54,14 +54,14 @@ local function gather(entries, lease)
         fields[#fields + 1] = string.sub(entry, 9)
       end
     end
-    records = fields[1] and { fields = fields, of = call('HMGET', P .. 'S', unpack(fields)) }
+    records = fields[1] and { fields = fields, of = call('HMGET', P .. 'records', unpack(fields)) }
   end
   local deadline = math.min(now + lease, MAX_MS)
   local text = string.format('%.0f', deadline)
   local start, most = A.token .. '\0', A.bytes or math.huge
-  local tail = struct.pack('>I6I6', deadline, lease) .. (A.bound or NOBODY)
-  local ready = { held = {}, ends = {}, bound = A.bound and {}, count = 0, slow = {} }
-  local held, ends, bound, slow, n = ready.held, ready.ends, ready.bound, ready.slow, 0
+  local tail = struct.pack('>I6I6', deadline, lease) .. (A.session or NOBODY)
+  local ready = { held = {}, ends = {}, session = A.session and {}, count = 0, slow = {} }
+  local held, ends, session, slow, n = ready.held, ready.ends, ready.session, ready.slow, 0
   local bytes, slow_bytes, read, ids = 0, 0, 0, out.ids
   -- A loop over every message: each call and each string in it counts.
   local sub, char, form = string.sub, string.char, string.char(HELD)
@@ -77,8 +77,8 @@ local function gather(entries, lease)
       local record = form .. start .. place .. entry .. tail
       held[n + 1], held[n + 2] = sub(entry, 9, 16), record
       ends[n + 1], ends[n + 2] = text, id .. start .. place
-      if bound then
-        bound[n + 1], bound[n + 2] = 0, A.bound .. id
+      if session then
+        session[n + 1], session[n + 2] = 0, A.session .. id
       end
       n = n + 2
       ids[index], replies[index + 1] = id, record
@@ -111,41 +111,41 @@ end
 
 local LONG = string.rep('-', 65)
 
--- Blocks that need no entry in `N` any more, if all that is in `f` from now on is due as late as the message with
+-- Blocks that need no entry in `due-index` any more, if all that is in `due` from now on is due as late as the message with
 -- this id, or later.
 local function blocks_over(id)
   local due = string.format('%.0f', (struct.unpack('>I6', id)))
-  return call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
+  return call('ZRANGEBYSCORE', P .. 'due-index-until', '-inf', '(' .. due, 'LIMIT', 0, 4)
 end
 
 -- Hands out fresh messages, all at once.
 local function hand_out_fresh(ready)
-  local held, ends, bound, count = ready.held, ready.ends, ready.bound, ready.count
+  local held, ends, session, count = ready.held, ready.ends, ready.session, ready.count
   local over = blocks_over(ends[2 * count])
-  know_hash('S')
+  know_hash('records')
   if over[1] then
-    know_hash('N')
+    know_hash('due-index')
   end
-  if bound then
-    know_zset('y')
+  if session then
+    know_zset('session-leases')
   end
   -- They are the first of it.
-  call('ZREMRANGEBYRANK', P .. 'f', 0, count - 1)
-  call('HSET', P .. 'S', unpack(held))
-  if count >= 16 and call('EXISTS', P .. 'l') == 0 then
+  call('ZREMRANGEBYRANK', P .. 'due', 0, count - 1)
+  call('HSET', P .. 'records', unpack(held))
+  if count >= 16 and call('EXISTS', P .. 'leases') == 0 then
     -- A sorted set of up to 128 short members is a list that each insert scans, unless its first one was long.
-    call('ZADD', P .. 'l', 'inf', LONG)
-    call('ZADD', P .. 'l', unpack(ends))
-    call('ZREM', P .. 'l', LONG)
+    call('ZADD', P .. 'leases', 'inf', LONG)
+    call('ZADD', P .. 'leases', unpack(ends))
+    call('ZREM', P .. 'leases', LONG)
   else
-    call('ZADD', P .. 'l', unpack(ends))
+    call('ZADD', P .. 'leases', unpack(ends))
   end
-  if bound then
-    call('ZADD', P .. 'y', unpack(bound))
+  if session then
+    call('ZADD', P .. 'session-leases', unpack(session))
   end
   if over[1] then
-    call('ZREM', P .. 'n', unpack(over))
-    call('HDEL', P .. 'N', unpack(over))
+    call('ZREM', P .. 'due-index-until', unpack(over))
+    call('HDEL', P .. 'due-index', unpack(over))
   end
 end
 
@@ -166,7 +166,7 @@ end
 -- Removes processes that have not asked for a minute: they no longer wait. A process that begins to wait here checks
 -- for them.
 local function forget_waiters()
-  local waiters, over = call('HGETALL', P .. 'w'), {}
+  local waiters, over = call('HGETALL', P .. 'waiters'), {}
   for index = 1, #waiters, 2 do
     local is_packed, entry = pcall(cmsgpack.unpack, waiters[index + 1])
     local until_ms = is_packed and type(entry) == 'table' and tonumber(entry[2])
@@ -175,7 +175,7 @@ local function forget_waiters()
     end
   end
   for first = 1, #over, 1000 do
-    call('HDEL', P .. 'w', unpack(over, first, math.min(first + 999, #over)))
+    call('HDEL', P .. 'waiters', unpack(over, first, math.min(first + 999, #over)))
   end
 end
 
@@ -207,15 +207,15 @@ local function hand_out(max)
     last_fresh = r.fresh and r.i or last_fresh
     unplace_pending(r)
     r.t = (r.t or 0) + 1
-    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.bound, A.holder)
+    place_leased(r, A.token .. string.char(0, index), A.lease or r.L or lease, A.session, A.holder)
     save(r)
     out.ids[index] = r.i
     replies[index + 1] = cmsgpack.pack(shown(r))
   end
   local over = last_fresh and blocks_over(last_fresh) or {}
   if over[1] then
-    call('ZREM', P .. 'n', unpack(over))
-    call('HDEL', P .. 'N', unpack(over))
+    call('ZREM', P .. 'due-index-until', unpack(over))
+    call('HDEL', P .. 'due-index', unpack(over))
   end
 end
 
@@ -255,11 +255,11 @@ if not is_paused() and A.max > 0 then
 end
 if not out.ids[1] or A.peek then
   local is_full = out.full or out.capped
-  out.next = not is_full and next_instant() or tonumber(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2]) or nil
+  out.next = not is_full and next_instant() or tonumber(call('ZRANGE', P .. 'leases', 0, 0, 'WITHSCORES')[2]) or nil
   if A.wait then
     local at = is_full and FULL or out.next or MAX_MS
-    local added = call('HSET', P .. 'w', 'at', string.format('%.0f', at), A.process, cmsgpack.pack({ A.wait, now + 60000 }))
-    call('PEXPIRE', P .. 'w', 120000)
+    local added = call('HSET', P .. 'waiters', 'at', string.format('%.0f', at), A.process, cmsgpack.pack({ A.wait, now + 60000 }))
+    call('PEXPIRE', P .. 'waiters', 120000)
     if added > 0 then
       forget_waiters()
     end

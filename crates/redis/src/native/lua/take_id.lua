@@ -1,7 +1,7 @@
 -- Hands out one message that is scheduled, ready or dead; its instant becomes now if it was later.
 --
--- Keys    as `take`, and g h K; takes that wait get a hint if this lease ends before they would look again
--- A.id    the message; A.lease, A.token (16 bytes), A.bound, A.holder as with `take`; A.full no lease may be granted; A.cap how
+-- Keys    as `take`, and dead dead-by-due dead-keys; takes that wait get a hint if this lease ends before they would look again
+-- A.id    the message; A.lease, A.token (16 bytes), A.session, A.holder as with `take`; A.full no lease may be granted; A.cap how
 --         many leases there may be here
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}
 -- Cost    O(log n)
@@ -53,14 +53,14 @@ local function take(r)
     end
     r.v = (r.v or 0) + 1
     if r.k and not r.K then
-      call('HSET', P .. 'k', r.k, r.i)
+      call('HSET', P .. 'keys', r.k, r.i)
     end
   else
     unplace_pending(r)
     r.d = math.min(r.d, now)
   end
   r.t = (r.t or 0) + 1
-  place_leased(r, A.token, A.lease or r.L or setting('lease'), A.bound, A.holder)
+  place_leased(r, A.token, A.lease or r.L or setting('lease'), A.session, A.holder)
   save(r)
   out.item = shown(r)
 end

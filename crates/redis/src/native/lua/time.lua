@@ -47,8 +47,8 @@ local RETAIN, RETAIN_MORE = 32, 256
 -- Their number, by time and in all.
 local function past_retention()
   local last, most = last_past_retention(), share('dead_max')
-  local old = last and call('ZCOUNT', P .. 'g', '-inf', last) or 0
-  return old, most and math.max(old, call('ZCARD', P .. 'g') - most) or old
+  local old = last and call('ZCOUNT', P .. 'dead', '-inf', last) or 0
+  return old, most and math.max(old, call('ZCARD', P .. 'dead') - most) or old
 end
 
 -- Discards at most `most` of them; returns whether there are more.
@@ -59,7 +59,7 @@ local function retain(most)
   end
   know_all()
   local some = math.min(all, most)
-  discard(call('ZRANGE', P .. 'g', 0, some - 1))
+  discard(call('ZRANGE', P .. 'dead', 0, some - 1))
   count('discards', TTL, math.min(old, some))
   count('discards', MAX, math.max(some - old, 0))
   return all > some
@@ -68,8 +68,8 @@ end
 -- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it
 -- may be foreign. `may_be_late`: the script's answer does not depend on messages that it does not load.
 local function touch(first, may_be_late)
-  local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
-  local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
+  local ended = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, TOUCH)
+  local expired = call('ZRANGEBYSCORE', P .. 'expiries', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
   out.lapsed = #ended
   local most = may_be_late and RETAIN or RETAIN_MORE
   if #ended + #expired == 0 then
@@ -100,7 +100,7 @@ local function touch(first, may_be_late)
     if held[index] then
       lapse(held[index], held[index].D)
     else
-      call('ZREM', P .. 'l', member)
+      call('ZREM', P .. 'leases', member)
     end
   end
   for index, id in ipairs(expired) do
@@ -108,7 +108,7 @@ local function touch(first, may_be_late)
     if r then
       expire(r)
     else
-      call('ZREM', P .. 'x', id)
+      call('ZREM', P .. 'expiries', id)
     end
   end
   if setting('dead_ttl') or setting('dead_max') then
@@ -135,7 +135,7 @@ end
 
 -- The number of leases in force. Those that have run out and are left for later calls are not counted.
 local function in_force()
-  return catch_up and call('ZCOUNT', P .. 'l', string.format('(%.0f', now), '+inf') or call('ZCARD', P .. 'l')
+  return catch_up and call('ZCOUNT', P .. 'leases', string.format('(%.0f', now), '+inf') or call('ZCARD', P .. 'leases')
 end
 
 -- The instant that was asked for: kind 0 now, 1 at, 2 after a delay in ms, 3 level. Or nil and why there is none.
@@ -161,5 +161,5 @@ local function instant(kind, value)
 end
 
 local function pending()
-  return call('ZCARD', P .. 'f') + call('ZCARD', P .. 's') + call('ZCARD', P .. 'u') + call('ZCARD', P .. 'o') + call('ZCARD', P .. 'r')
+  return call('ZCARD', P .. 'due') + call('ZCARD', P .. 'pending') + call('ZCARD', P .. 'pending-urgent') + call('ZCARD', P .. 'pending-later') + call('ZCARD', P .. 'ready')
 end

@@ -1,11 +1,11 @@
 -- Removes the note that takes of a process wait here.
 --
--- Keys    w
+-- Keys    waiters
 -- A.process its id
 -- Reply   nothing
 -- Cost    O(1)
-call('HDEL', P .. 'w', A.process)
-if call('HLEN', P .. 'w') <= 1 then
-  call('UNLINK', P .. 'w')
+call('HDEL', P .. 'waiters', A.process)
+if call('HLEN', P .. 'waiters') <= 1 then
+  call('UNLINK', P .. 'waiters')
 end
 return cmsgpack.pack(out)

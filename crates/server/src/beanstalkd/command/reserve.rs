@@ -67,7 +67,7 @@ impl ReserveRequest {
             .map_or(LONGEST_WAIT_MS, |end| end.saturating_sub(now_ms));
         let wait_ms = if may_wait { left_ms.min(LONGEST_WAIT_MS) } else { 0 };
         let take = Take::from_all(session.watched().cloned()).max(self.count).max_bytes(MAX_BYTES);
-        Reserved::Take(take.wait_ms(wait_ms).bound())
+        Reserved::Take(take.wait_ms(wait_ms).session())
     }
 }
 

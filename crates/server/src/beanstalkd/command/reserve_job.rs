@@ -22,7 +22,7 @@ pub(super) async fn run(session: &mut Session, number: u64, replies: &mut Replie
     let Ok(mut held) = session.shared.memory.set_aside(body_limit).await else {
         return session.shared.no_room(replies);
     };
-    let terms = LeaseTerms { bound: true, ..LeaseTerms::default() };
+    let terms = LeaseTerms { session: true, ..LeaseTerms::default() };
     let taken = match session.locate_one(number).await {
         Ok(Some((queue, id))) => session.shared.store.take_id(queue, id, terms).await,
         Ok(None) => return replies.word(Word::NotFound),

@@ -169,7 +169,7 @@ enum ClientEnd {
     /// All that it sent has been read.
     AllRead,
     /// Unread bytes are left.
-    Told,
+    UnreadBytes,
 }
 
 /// Returns when the client sends no more: it has closed the connection, or its half of it. It reads to detect that, but
@@ -182,7 +182,7 @@ async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<Cli
         }
     }
     read_closed(stream).await?;
-    Ok(ClientEnd::Told)
+    Ok(ClientEnd::UnreadBytes)
 }
 
 /// Returns once the peer has closed its half, even if earlier bytes have not been read.

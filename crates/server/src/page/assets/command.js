@@ -230,7 +230,7 @@ export const dwell = {
             ["--expires", fields.expires],
             ["--max-attempts", fields.maxAttempts],
             ["--lease", fields.lease],
-            ["--token", fields.idempotencyKey],
+            ["--idempotency-key", fields.idempotencyKey],
         ];
         const given = options.filter(([, value]) => value !== "").map(([name, value]) => option(name, value));
         const body = fields.body === "" ? "''" : quoted(fields.body);

@@ -45,11 +45,11 @@ const fields = (context) => [
 export function fieldsOf(context, values) {
     const when = whenOf(context, values);
     if (typeof when === "string") return when;
-    const { body = "", type = "", key = "", conflict = "reject", priority = "", attempts = "", lease = "", expires = "", token = "" } = values;
+    const { body = "", type = "", key = "", conflict = "reject", priority = "", attempts = "", lease = "", expires = "", idempotencyKey = "" } = values;
     const until = expires === "" ? "" : typedInstant(expires, context.mode);
     if (until === undefined) return "Say when it expires, or leave it empty.";
     const shared = { body, contentType: type.trim(), when, key, onConflict: conflict, priority, lease: lease.trim() };
-    return { ...shared, expires: until, maxAttempts: attempts.trim(), idempotencyKey: token };
+    return { ...shared, expires: until, maxAttempts: attempts.trim(), idempotencyKey };
 }
 
 /** @type {View<Data>} */
@@ -99,13 +99,13 @@ export const put = {
 /** @param {Context} context @param {import("./command.js").Command} command */
 async function send(context, command) {
     // The same key until an answer has arrived: a retry after a failure puts nothing twice.
-    const token = context.typed.token || randomToken();
-    context.type("token", token);
+    const idempotencyKey = context.typed.idempotencyKey || randomKey();
+    context.type("idempotencyKey", idempotencyKey);
     context.type("state", "runs");
     try {
-        const answer = await context.send({ ...command, headers: { ...command.headers, "Idempotency-Key": token } });
+        const answer = await context.send({ ...command, headers: { ...command.headers, "Idempotency-Key": idempotencyKey } });
         context.type("answer", JSON.stringify({ answer }));
-        context.type("token", "");
+        context.type("idempotencyKey", "");
     } catch (error) {
         context.type("answer", JSON.stringify({ problem: problemOf(error) }));
     }
@@ -113,7 +113,7 @@ async function send(context, command) {
 }
 
 /** 128 random bits. `randomUUID` is not there on a page that is not served by TLS. */
-function randomToken() {
+function randomKey() {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     return `page-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -303,7 +303,11 @@ fn name(queue: &str) -> QueueName {
 }
 
 fn put(number: u64, way: Way, due: Timestamp) -> io::Result<Put> {
-    let token = IdempotencyKey::new(&format!("number:{number}")).map_err(io::Error::other)?;
+    let idempotency_key = IdempotencyKey::new(&format!("number:{number}")).map_err(io::Error::other)?;
     let body = log::body(number, due.as_ms());
-    Ok(Put { when: When::At(due), token: Some(token), ..Put::new(name(way.queue()), body.into_bytes()) })
+    Ok(Put {
+        when: When::At(due),
+        idempotency_key: Some(idempotency_key),
+        ..Put::new(name(way.queue()), body.into_bytes())
+    })
 }

@@ -18,18 +18,18 @@ pub(super) fn power_loss(state: &GroupState, durable: Seq, at: At<'_>) -> Vec<Gr
     left.into_iter().collect()
 }
 
-/// The store was opened: bound leases end, and others continue.
+/// The store was opened: session leases end, and others continue.
 pub(super) fn reopened(state: &GroupState, now: Reading, at: At<'_>) -> Vec<GroupState> {
     each(state, |message| {
         noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)).collect()
     })
 }
 
-/// An open has failed: it may have ended bound leases, and have written that down.
+/// An open has failed: it may have ended session leases, and have written that down.
 pub(super) fn tried_to_open(state: &GroupState, now: Reading, at: At<'_>) -> Vec<GroupState> {
     each(state, |message| {
         let mut versions = vec![message.clone()];
-        if message.is_bound() {
+        if message.is_session_lease() {
             versions.extend(noticed_or_not(message, at).iter().flat_map(|message| message.reopened(now, at)));
         }
         versions
@@ -63,7 +63,7 @@ fn each(state: &GroupState, versions: impl Fn(&TrackedMessage) -> Vec<TrackedMes
     states
 }
 
-/// The store was closed: bound leases are released. Changes by time before that are final.
+/// The store was closed: session leases are released. Changes by time before that are final.
 pub(super) fn closed(state: &GroupState, at: At<'_>) -> Vec<GroupState> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {

@@ -36,7 +36,7 @@ pub(crate) use take::{Attempt, Delivered, TakenById, Terms};
 pub(crate) struct GroupState {
     /// Its messages, except those that are gone for good, in the order of their puts.
     pub(crate) messages: Vec<TrackedMessage>,
-    /// The answers under the tokens of puts that may be retried, by the number of the put.
+    /// The answers under the idempotency keys that may be retried, by the number of the put.
     pub(crate) answered: BTreeMap<u64, StoredAnswer>,
 }
 
@@ -305,7 +305,7 @@ fn granted_to_nobody(terms: Terms, at: At<'_>) -> MessagePhase {
 
 fn lease(
     token: Option<u128>,
-    Terms { lease_ms, bound, holder }: Terms,
+    Terms { lease_ms, session, holder }: Terms,
     unread: bool,
     at: At<'_>,
 ) -> MessagePhase {
@@ -314,7 +314,7 @@ fn lease(
         until: at.window.mono.plus(lease_ms),
         until_wall: at.window.wall.plus(lease_ms),
         lease_ms,
-        bound,
+        session,
         unread,
         holder,
         since: at.begin,

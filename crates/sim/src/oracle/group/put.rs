@@ -1,4 +1,4 @@
-//! Put: creates a message, or is decided by its key or its token.
+//! Put: creates a message, or is decided by its key or its idempotency key.
 
 use super::{At, Belief, Due, GroupState, MessagePhase, Span, TrackedMessage};
 
@@ -30,8 +30,8 @@ pub(crate) struct Spec {
     pub(crate) max_attempts: u32,
     /// When it expires.
     pub(crate) expires: Option<i64>,
-    /// Whether it carries a token.
-    pub(crate) token: bool,
+    /// Whether it carries an idempotency key.
+    pub(crate) idempotency_key: bool,
 }
 
 /// The answer to a put.
@@ -47,13 +47,13 @@ pub(crate) enum PutHeard {
     KeyTaken { id: u128 },
     /// Refused: this message has the key and is leased.
     Leased { id: u128 },
-    /// Refused: the token belongs to another put, which was answered with this message.
+    /// Refused: the idempotency key belongs to another put, which was answered with this message.
     Mismatch { id: u128 },
     /// Refused for a reason outside the group: a full queue, a full disk.
     Refused,
 }
 
-/// What is stored under a token. A refused put leaves its token unused.
+/// What is stored under an idempotency key. A refused put leaves its idempotency key unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum StoredAnswer {
     /// The answer is known.
@@ -79,7 +79,8 @@ pub(super) fn after(state: &GroupState, spec: &Spec, heard: Option<PutHeard>, at
     super::or_nothing(heard.is_some(), state, done)
 }
 
-/// A put of something else under the token of put `no` changes nothing: it is refused as long as the token is stored.
+/// A put of something else under the idempotency key of put `no` changes nothing: it is refused as long as the
+/// idempotency key is stored.
 pub(super) fn mismatched(state: &GroupState, no: u64, heard: PutHeard) -> Vec<GroupState> {
     let fits = match (state.answered.get(&no), heard) {
         (_, PutHeard::Refused) => true,
@@ -232,9 +233,9 @@ fn answered(
     heard.filter(|_| possible).map(|heard| remembering(state, spec, StoredAnswer::Heard(heard)))
 }
 
-/// The state in which the token of the put stands for this answer.
+/// The state in which the idempotency key of the put stands for this answer.
 fn remembering(mut state: GroupState, spec: &Spec, answer: StoredAnswer) -> GroupState {
-    if spec.token {
+    if spec.idempotency_key {
         state.answered.insert(spec.no, answer);
     }
     state

@@ -55,7 +55,7 @@ pub(super) fn after(
             (None, None | Some(SettleHeard::LeaseLost)) => done.push(version),
             (None, Some(_)) | (Some(_), Some(SettleHeard::LeaseLost)) => {}
             (Some(lease), heard) => {
-                let terms = Terms { lease_ms: lease.lease_ms, bound: lease.bound, holder: lease.holder };
+                let terms = Terms { lease_ms: lease.lease_ms, session: lease.session, holder: lease.holder };
                 let results = act(version, place, action, terms, at);
                 done.extend(results.into_iter().filter_map(|result| hear(result, place, no, heard, at)));
             }

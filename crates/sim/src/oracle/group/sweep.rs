@@ -35,7 +35,7 @@ fn swept(mut state: GroupState, sweep: Sweep) -> GroupState {
                 matches!(message.standing.phase, MessagePhase::Pending | MessagePhase::Leased(_))
             });
         }
-        Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
+        Sweep::ReviveAll(_) => unreachable!("a revive of all is reported message by message"),
     }
     state
 }

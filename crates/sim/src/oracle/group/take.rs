@@ -10,7 +10,7 @@ pub(crate) struct Terms {
     /// The length in milliseconds.
     pub(crate) lease_ms: i64,
     /// Whether the lease ends with the process.
-    pub(crate) bound: bool,
+    pub(crate) session: bool,
     /// The holder, if the take names one.
     pub(crate) holder: Option<u32>,
 }

@@ -27,7 +27,7 @@ fn limits() -> Limits {
             lease_ms: 500,
             max_attempts: AttemptLimit::At(3.try_into().unwrap()),
             backoff: Backoff { base_ms: 10, factor_percent: 300, cap_ms: 1_000, jitter_percent: 0 },
-            token_ms: 1_000,
+            idempotency_ms: 1_000,
             ..Settings::default()
         },
         ..Limits::default()
@@ -65,7 +65,7 @@ impl Driver {
         let harness = factory(limits());
         let now = Now { wall: harness.now(), mono_ms: 0 };
         Driver {
-            reference: Reference::new(limits(), now, [1, 2].map(|spread| harness.partitions(spread))),
+            reference: Reference::new(limits(), now, [1, 2].map(|partitions| harness.partitions(partitions))),
             harness,
             names: ["b", "a/1", "B", "a"].map(queue).to_vec(),
             mono_ms: 0,
@@ -91,10 +91,10 @@ impl Driver {
                 let answer = self.store().take(take.clone());
                 self.compare_take(&take, answer)
             }
-            Step::TakeId { q, pick, lease_ms, bound, holder } => {
+            Step::TakeId { q, pick, lease_ms, session, holder } => {
                 let (name, id) = (self.name(*q), self.message(*q, *pick));
-                let bound = *bound && self.harness.has_sessions();
-                let terms = Driver::terms_of(*lease_ms, bound, *holder);
+                let session = *session && self.harness.has_sessions();
+                let terms = Driver::terms_of(*lease_ms, session, *holder);
                 let answer = self.store().take_id(name.clone(), id, terms.clone());
                 let given = answer.as_ref().ok();
                 let expected = self.reference.take_id(&name, id, &terms, given);

@@ -21,7 +21,7 @@ impl Driver {
     pub(super) fn put_of(&self, plan: &PutPlan) -> Put {
         let name = self.name(plan.q);
         let expires = plan.expires_ms.map(|ms| self.after(ms));
-        let token = plan.token.map(|n| idempotency_key(&format!("t{n}")));
+        let idempotency_key = plan.idempotency_key.map(|n| idempotency_key(&format!("t{n}")));
         let headers = [("content-type", "text/plain")];
         Put {
             body: Bytes::from(vec![plan.body_len; usize::from(plan.body_len)]),
@@ -33,7 +33,8 @@ impl Driver {
             lease_ms: plan.lease_ms,
             max_attempts: plan.max_attempts.map(attempt_limit),
             expires,
-            token: token.filter(|token| !self.reference.is_doubtful(&name, token)),
+            idempotency_key: idempotency_key
+                .filter(|idempotency_key| !self.reference.is_doubtful(&name, idempotency_key)),
             queue: name,
         }
     }
@@ -45,13 +46,13 @@ impl Driver {
             max_bytes: plan.max_bytes,
             wait_ms: 0,
             lease_ms: plan.lease_ms,
-            bound: plan.bound && self.harness.has_sessions(),
+            session: plan.session && self.harness.has_sessions(),
             holder: plan.holder.map(holder),
         }
     }
 
-    pub(super) fn terms_of(lease_ms: Option<u64>, bound: bool, by: Option<u8>) -> LeaseTerms {
-        LeaseTerms { lease_ms, bound, holder: by.map(holder) }
+    pub(super) fn terms_of(lease_ms: Option<u64>, session: bool, by: Option<u8>) -> LeaseTerms {
+        LeaseTerms { lease_ms, session, holder: by.map(holder) }
     }
 
     /// The present lease of a message, or one of an earlier take.
@@ -157,8 +158,8 @@ impl Driver {
             ChangePlan::Pause(Some(ms)) => Setting::Pause(Pause::Until(self.after(*ms))),
             ChangePlan::Resume => Setting::Pause(Pause::Running),
             ChangePlan::Levels(levels) => Setting::Levels(levels.clone()),
-            ChangePlan::Spread(spread) => Setting::Spread(*spread),
-            ChangePlan::TokenMs(ms) => Setting::TokenMs(*ms),
+            ChangePlan::Partitions(partitions) => Setting::Partitions(*partitions),
+            ChangePlan::IdempotencyMs(ms) => Setting::IdempotencyMs(*ms),
             ChangePlan::DeadTtlMs(ms) => Setting::DeadTtlMs(*ms),
             ChangePlan::DeadMax(most) => Setting::DeadMax(*most),
             ChangePlan::OnExpiry(what) => Setting::OnExpiry(*what),

@@ -1,4 +1,4 @@
-//! Random calls: small numbers that name few queues, keys, tokens and messages, so that calls interact; and
+//! Random calls: small numbers that name few queues, keys, idempotency keys and messages, so that calls interact; and
 //! some that every store has to refuse.
 
 use proptest::collection::vec;
@@ -25,7 +25,7 @@ pub(super) enum Step {
         q: Q,
         pick: Pick,
         lease_ms: Option<u64>,
-        bound: bool,
+        session: bool,
         holder: Option<u8>,
     },
     /// Selects a message, and the distance of the named number of takes from its own.
@@ -103,7 +103,7 @@ pub(super) struct PutPlan {
     pub(super) lease_ms: Option<u64>,
     pub(super) max_attempts: Option<u8>,
     pub(super) expires_ms: Option<i64>,
-    pub(super) token: Option<u8>,
+    pub(super) idempotency_key: Option<u8>,
     pub(super) header: bool,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct TakePlan {
     pub(super) max: usize,
     pub(super) max_bytes: Option<usize>,
     pub(super) lease_ms: Option<u64>,
-    pub(super) bound: bool,
+    pub(super) session: bool,
     pub(super) holder: Option<u8>,
 }
 
@@ -157,8 +157,8 @@ pub(super) enum ChangePlan {
     Pause(Option<i64>),
     Resume,
     Levels(Vec<u64>),
-    Spread(u16),
-    TokenMs(u64),
+    Partitions(u16),
+    IdempotencyMs(u64),
     DeadTtlMs(u64),
     DeadMax(u64),
     OnExpiry(OnExpiry),
@@ -167,7 +167,7 @@ pub(super) enum ChangePlan {
     Reset(usize),
 }
 
-/// The number of queues, keys and tokens.
+/// The number of queues, keys and idempotency keys.
 pub(super) const QUEUES: u8 = 4;
 const KEYS: u8 = 3;
 const TOKENS: u8 = 4;
@@ -206,7 +206,7 @@ fn put() -> impl Strategy<Value = PutPlan> + Clone {
         .prop_map(
             |(
                 (q, when, body_len, key, on_conflict, priority),
-                (lease_ms, max_attempts, expires_ms, token),
+                (lease_ms, max_attempts, expires_ms, idempotency_key),
                 header,
             )| PutPlan {
                 q,
@@ -218,7 +218,7 @@ fn put() -> impl Strategy<Value = PutPlan> + Clone {
                 lease_ms,
                 max_attempts,
                 expires_ms,
-                token,
+                idempotency_key,
                 header,
             },
         )
@@ -227,12 +227,12 @@ fn put() -> impl Strategy<Value = PutPlan> + Clone {
 fn take() -> impl Strategy<Value = TakePlan> + Clone {
     let max_bytes = weighted(0.2, 0..100usize);
     (vec(0..QUEUES, 1..4), 0..5usize, max_bytes, weighted(0.6, lease_ms()), any::<bool>(), holder()).prop_map(
-        |(queues, max, max_bytes, lease_ms, bound, holder)| TakePlan {
+        |(queues, max, max_bytes, lease_ms, session, holder)| TakePlan {
             queues,
             max,
             max_bytes,
             lease_ms,
-            bound,
+            session,
             holder,
         },
     )
@@ -282,8 +282,8 @@ fn change() -> impl Strategy<Value = ChangePlan> + Clone {
         2 => weighted(0.8, select(vec![1, 10, 100, 1_000])).prop_map(ChangePlan::Pause),
         3 => Just(ChangePlan::Resume),
         2 => vec(delay_ms(), 0..3).prop_map(ChangePlan::Levels),
-        1 => (0..3u16).prop_map(ChangePlan::Spread),
-        1 => delay_ms().prop_map(ChangePlan::TokenMs),
+        1 => (0..3u16).prop_map(ChangePlan::Partitions),
+        1 => delay_ms().prop_map(ChangePlan::IdempotencyMs),
         // 0 is out of bounds of the first and the fourth.
         2 => select(vec![0, 1, 10, 100, 1_000, 5_000, 60_000]).prop_map(ChangePlan::DeadTtlMs),
         2 => (0..4u64).prop_map(ChangePlan::DeadMax),
@@ -305,7 +305,7 @@ fn step() -> impl Strategy<Value = Step> + Clone {
         30 => vec(put(), 1..4).prop_map(Step::Put),
         22 => take().prop_map(Step::Take),
         4 => (0..QUEUES, any::<Pick>(), weighted(0.5, lease_ms()), any::<bool>(), holder())
-            .prop_map(|(q, pick, lease_ms, bound, holder)| Step::TakeId { q, pick, lease_ms, bound, holder }),
+            .prop_map(|(q, pick, lease_ms, session, holder)| Step::TakeId { q, pick, lease_ms, session, holder }),
         4 => (0..QUEUES, vec((any::<Pick>(), select(vec![0, 0, 0, 1])), 1..3))
             .prop_map(|(q, leases)| Step::ExpireLease { q, leases }),
         22 => vec((any::<Pick>(), action()), 1..4).prop_map(Step::Settle),

@@ -70,10 +70,10 @@ pub fn a_deleted_queue_leaves_the_listing_and_loses_its_settings(factory: &Facto
     assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
 }
 
-pub fn a_deleted_queue_keeps_its_spread_while_messages_are_leased(factory: &Factory) {
+pub fn a_deleted_queue_keeps_its_partitions_while_messages_are_leased(factory: &Factory) {
     const SPREAD: u16 = 3;
     let stage = Stage::open(factory);
-    stage.set(Setting::Spread(SPREAD));
+    stage.set(Setting::Partitions(SPREAD));
     stage.set(Setting::LeaseMs(60_000));
     // In whichever partition they are, each of them is found again.
     for n in 0..4 * SPREAD {
@@ -84,7 +84,7 @@ pub fn a_deleted_queue_keeps_its_spread_while_messages_are_leased(factory: &Fact
     stage.put(message("ready"));
     assert_eq!(stage.store().delete_queue(q()), Ok(1));
     let own: Vec<Setting> = stage.stats().own.iter().cloned().collect();
-    assert_eq!(own, [Setting::Spread(SPREAD)], "what is not fixed is gone");
+    assert_eq!(own, [Setting::Partitions(SPREAD)], "what is not fixed is gone");
     let (acked, released) = held.split_at(5);
     for delivery in acked {
         assert_eq!(stage.settle(&delivery.receipt, Action::Ack), Ok(Settled::Gone));

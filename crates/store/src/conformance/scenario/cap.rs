@@ -33,7 +33,7 @@ pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factor
     // Six cannot be divided evenly by four.
     for most in [8, 6] {
         let stage = Stage::open(factory);
-        stage.set(Setting::Spread(4));
+        stage.set(Setting::Partitions(4));
         stage.set(Setting::MaxLeased(most));
         put(&stage, "q", 100);
         for _ in 0..20 {

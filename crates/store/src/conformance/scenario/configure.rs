@@ -22,8 +22,8 @@ pub fn settings_change_at_run_time_and_survive_a_restart(factory: &Factory) {
         max_pending: Some(9),
         pause: Pause::Until(stage.at(60_000)),
         levels: vec![1_000, 5_000],
-        spread: 1,
-        token_ms: 77_000,
+        partitions: 1,
+        idempotency_ms: 77_000,
         dead_ttl_ms: Some(88_000),
         dead_max: Some(99),
         on_expiry: OnExpiry::Drop,
@@ -38,7 +38,7 @@ pub fn settings_change_at_run_time_and_survive_a_restart(factory: &Factory) {
         set(Setting::MaxPending(9)),
         set(Setting::Pause(settings.pause)),
         set(Setting::Levels(settings.levels.clone())),
-        set(Setting::TokenMs(settings.token_ms)),
+        set(Setting::IdempotencyMs(settings.idempotency_ms)),
         set(Setting::DeadTtlMs(88_000)),
         set(Setting::DeadMax(99)),
         set(Setting::OnExpiry(settings.on_expiry)),
@@ -67,8 +67,8 @@ pub fn a_setting_out_of_bounds_is_refused_and_none_of_its_batch_is_made(factory:
         Setting::Backoff(Backoff { factor_percent: 99, ..backoff }),
         Setting::Backoff(Backoff { jitter_percent: 101, ..backoff }),
         Setting::Levels(vec![1; Setting::MAX_LEVELS + 1]),
-        Setting::Spread(0),
-        Setting::TokenMs(u64::MAX),
+        Setting::Partitions(0),
+        Setting::IdempotencyMs(u64::MAX),
     ] {
         let changes = vec![set(Setting::LeaseMs(5)), set(bad.clone()), set(Setting::MaxPending(1))];
         assert_eq!(code(stage.store().configure(q(), changes)), "invalid_setting", "{bad:?}");
@@ -76,18 +76,18 @@ pub fn a_setting_out_of_bounds_is_refused_and_none_of_its_batch_is_made(factory:
     }
 }
 
-pub fn spread_is_fixed_while_the_queue_has_messages(factory: &Factory) {
+pub fn partitions_are_fixed_while_the_queue_has_messages(factory: &Factory) {
     let stage = Stage::open(factory);
     let id = stage.put(message("m").after_ms(50)).id;
-    let changes = vec![set(Setting::LeaseMs(5)), set(Setting::Spread(4))];
-    let refused = Err(Error::SettingFixed { queue: q(), setting: SettingName::Spread });
+    let changes = vec![set(Setting::LeaseMs(5)), set(Setting::Partitions(4))];
+    let refused = Err(Error::SettingFixed { queue: q(), setting: SettingName::Partitions });
     assert_eq!(stage.store().configure(q(), changes.clone()), refused);
     assert_eq!(stage.stats().settings, Settings::default());
     stage.cancel(crate::Target::Id(id));
     let settings = stage.store().configure(q(), changes).unwrap().settings;
-    assert_eq!((settings.lease_ms, settings.spread), (5, 4));
+    assert_eq!((settings.lease_ms, settings.partitions), (5, 4));
     stage.put(message("m"));
-    let reset = vec![SettingChange::Reset(SettingName::Spread)];
+    let reset = vec![SettingChange::Reset(SettingName::Partitions)];
     assert_eq!(stage.store().configure(q(), reset.clone()), refused);
     assert_eq!(stage.drain(), ["m"]);
     assert_eq!(stage.store().configure(q(), reset), refused, "the leased count");

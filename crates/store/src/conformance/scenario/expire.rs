@@ -39,7 +39,7 @@ pub fn an_ended_lease_is_as_one_that_ran_out(factory: &Factory) {
     assert_eq!(code(stage.try_get(by_key("k"))), "message_not_found");
     // Also a session lease, and one whose message has expired meanwhile.
     let id = stage.put(Put { expires: Some(stage.at(500)), ..message("m") }).id;
-    let held = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+    let held = stage.take(Take::from(q()).lease_ms(3_600_000).session()).pop().unwrap();
     stage.advance(500);
     assert_eq!(expire(&stage, lease_ref(&held)), Ok(Settled::Dead(dwell_model::DeathReason::Expired)));
     assert_eq!(stage.death(id), "expired");

@@ -351,9 +351,9 @@ fn expect_forecast_as_listed(stage: &Stage, queue: &QueueName, is_only: bool) {
             None => break,
         }
     }
-    let spread = (0..80).map(|n| stage.at(n * 125 - 125));
+    let partitions = (0..80).map(|n| stage.at(n * 125 - 125));
     let edges: Vec<Timestamp> =
-        dues.iter().step_by(4).copied().chain(spread).chain([Timestamp::MIN, Timestamp::MAX]).collect();
+        dues.iter().step_by(4).copied().chain(partitions).chain([Timestamp::MIN, Timestamp::MAX]).collect();
     let of_one = stage.store().forecast(Some(vec![queue.clone()]), edges.clone()).unwrap();
     let of_all = is_only.then(|| stage.store().forecast(None, edges.clone()).unwrap());
     for forecast in [Some(of_one), of_all].into_iter().flatten() {
@@ -368,9 +368,9 @@ fn expect_forecast_as_listed(stage: &Stage, queue: &QueueName, is_only: bool) {
 }
 
 pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factory) {
-    for spread in [1, 3] {
+    for partitions in [1, 3] {
         let mut stage = Stage::open(factory);
-        stage.set(Setting::Spread(spread));
+        stage.set(Setting::Partitions(partitions));
         let put = |n: u32| message("m").priority(n % 3).after_ms(u64::from(n * 67 % 8_000));
         let ids: Vec<MessageId> =
             stage.store().put((0..120).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();

@@ -111,7 +111,7 @@ pub fn a_bound_lease_that_is_freed_waits_for_the_backoff_after_a_lapse(factory: 
     stage.set(Setting::Backoff(JITTERED));
     stage.set(Setting::LapseBackoff(LapseBackoff::First));
     let id = stage.put(unlimited("m")).id;
-    let taken = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+    let taken = stage.take(Take::from(q()).lease_ms(3_600_000).session()).pop().unwrap();
     stage.advance(1_000);
     stage.restart();
     let standing = stage.get(id).standing;

@@ -209,6 +209,10 @@ pub fn a_take_that_waits_at_the_cap_of_leases_waits_on_until_there_is_room(facto
         assert_eq!(third.wakes(), 0, "nobody has to come again");
         stage.advance(1);
         assert_eq!(third.answer(), Ok(vec![]));
-        assert_eq!(code(stage.store().take(Take::from(q()))), "too_many_leased", "who does not wait is told");
+        assert_eq!(
+            code(stage.store().take(Take::from(q()))),
+            "too_many_leased",
+            "a take that does not wait is refused"
+        );
     }
 }

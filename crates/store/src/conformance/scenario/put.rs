@@ -1,4 +1,4 @@
-//! Put: instants, levels, limits, numbers. Keys and tokens have files of their own.
+//! Put: instants, levels, limits, numbers. Keys and idempotency keys have files of their own.
 
 use dwell_model::{Limits, Setting, SettingChange, StateKind, Timestamp};
 
@@ -81,7 +81,10 @@ pub fn a_put_whose_expiry_has_passed_is_refused_and_changes_nothing(factory: &Fa
     let late = |expires| Put { expires: Some(expires), ..message("late").at(stage.at(-5_000)) };
     for expires in [stage.at(-4_999), stage.at(-1), stage.now()] {
         assert_eq!(code(stage.try_put(late(expires))), "expires_before_due");
-        assert_eq!(code(stage.try_put(late(expires).token(idempotency_key("t")))), "expires_before_due");
+        assert_eq!(
+            code(stage.try_put(late(expires).idempotency_key(idempotency_key("t")))),
+            "expires_before_due"
+        );
         for on_conflict in [OnConflict::Reject, OnConflict::Replace, OnConflict::Keep] {
             let refused = stage.try_put(late(expires).key(key("k")).on_conflict(on_conflict));
             assert_eq!(code(refused), "expires_before_due", "{on_conflict:?}");
@@ -89,7 +92,7 @@ pub fn a_put_whose_expiry_has_passed_is_refused_and_changes_nothing(factory: &Fa
     }
     assert_eq!(stage.snapshot(), before, "the live message stands");
     assert_eq!(stage.try_get(by_key("k")).map(|message| message.id), Ok(live));
-    let id = stage.put(late(stage.at(1)).token(idempotency_key("t"))).id;
+    let id = stage.put(late(stage.at(1)).idempotency_key(idempotency_key("t"))).id;
     assert_eq!(stage.state(id), StateKind::Ready, "a past instant is due now, and its expiry is to come");
 }
 

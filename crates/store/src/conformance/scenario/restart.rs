@@ -108,16 +108,16 @@ pub fn a_lease_survives_a_restart_with_its_token_and_deadline(factory: &Factory)
     assert!(taken.iter().chain([&again]).all(|old| old.receipt.token != third), "no token is issued twice");
 }
 
-pub fn a_bound_lease_is_freed_at_a_restart_and_spends_an_attempt(factory: &Factory) {
+pub fn a_session_lease_is_freed_at_a_restart_and_spends_an_attempt(factory: &Factory) {
     let Some(mut stage) = Stage::durable(factory).filter(Stage::has_sessions) else { return };
     let put = Put { max_attempts: Some(AttemptLimit::At(2.try_into().unwrap())), ..message("m") };
     let id = stage.put(put).id;
-    let receipt = stage.take(Take::from(q()).lease_ms(60_000).bound()).pop().unwrap().receipt;
+    let receipt = stage.take(Take::from(q()).lease_ms(60_000).session()).pop().unwrap().receipt;
     stage.restart();
     assert_eq!(code(stage.settle(&receipt, Action::Ack)), "lease_lost");
     let standing = stage.get(id).standing;
     assert_eq!((standing.state.kind(), standing.attempts, standing.counts.lapses), (StateKind::Ready, 1, 1));
-    stage.store().take_id(q(), id, LeaseTerms { bound: true, ..LeaseTerms::default() }).unwrap();
+    stage.store().take_id(q(), id, LeaseTerms { session: true, ..LeaseTerms::default() }).unwrap();
     stage.restart();
     assert_eq!(stage.death(id), "attempts_spent", "it killed its process twice");
 }
@@ -200,19 +200,19 @@ pub fn a_purge_that_was_answered_survives_a_restart(factory: &Factory) {
 }
 
 pub fn the_caps_of_a_queue_hold_after_a_restart(factory: &Factory) {
-    let limits = Limits { leased_per_queue: 2, put_tokens_per_queue: 3, ..Limits::default() };
+    let limits = Limits { leased_per_queue: 2, idempotency_keys_per_queue: 3, ..Limits::default() };
     let Some(mut stage) = Stage::durable_with(factory, limits) else { return };
     let put = |name: &str| Put::new(queue(name), "m");
-    let first = stage.put(put("q").token(idempotency_key("t0")));
-    stage.put(put("q").token(idempotency_key("t1")));
-    stage.put(put("q").token(idempotency_key("t2")));
+    let first = stage.put(put("q").idempotency_key(idempotency_key("t0")));
+    stage.put(put("q").idempotency_key(idempotency_key("t1")));
+    stage.put(put("q").idempotency_key(idempotency_key("t2")));
     let held = stage.take(Take::from(q()).max(5).lease_ms(600_000));
     assert_eq!(held.len(), 2);
     stage.restart();
     assert_eq!(code(stage.store().take(Take::from(q()))), "too_many_leased");
-    assert_eq!(code(stage.try_put(put("q").token(idempotency_key("t3")))), "overloaded");
-    assert_eq!(stage.put(put("q").token(idempotency_key("t0"))), first);
-    stage.put(put("other").token(idempotency_key("t3")));
+    assert_eq!(code(stage.try_put(put("q").idempotency_key(idempotency_key("t3")))), "overloaded");
+    assert_eq!(stage.put(put("q").idempotency_key(idempotency_key("t0"))), first);
+    stage.put(put("other").idempotency_key(idempotency_key("t3")));
     assert_eq!(stage.take(Take::from_all([q(), queue("other")]).max(5)).len(), 1);
     stage.settle(&held[0].receipt, Action::Ack).unwrap();
     assert_eq!(stage.take(Take::from(q()).max(5)).len(), 1);
@@ -222,9 +222,9 @@ pub fn a_clean_close_releases_session_leases_and_spends_no_attempt(factory: &Fac
     let Some(mut stage) = Stage::durable(factory).filter(Stage::has_sessions) else { return };
     let id = stage.put(Put { max_attempts: Some(attempts(1)), ..message("bound") }).id;
     let other = stage.put(message("other").priority(2_000)).id;
-    let bound = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+    let session = stage.take(Take::from(q()).lease_ms(3_600_000).session()).pop().unwrap();
     let held = stage.taken_for(3_600_000);
-    assert_eq!((bound.message.id, held.message.id), (id, other));
+    assert_eq!((session.message.id, held.message.id), (id, other));
     for round in 1..=3 {
         stage.close();
         let standing = stage.get(id).standing;
@@ -234,9 +234,9 @@ pub fn a_clean_close_releases_session_leases_and_spends_no_attempt(factory: &Fac
             "a deploy kills nothing"
         );
         assert_eq!((standing.counts.takes, standing.counts.releases), (round, round), "it was held");
-        let again = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
+        let again = stage.take(Take::from(q()).lease_ms(3_600_000).session()).pop().unwrap();
         assert_eq!((again.message.id, again.message.standing.attempt()), (id, 1));
     }
-    assert_eq!(code(stage.settle(&bound.receipt, Action::Ack)), "lease_lost");
+    assert_eq!(code(stage.settle(&session.receipt, Action::Ack)), "lease_lost");
     assert_eq!(stage.settle(&held.receipt, Action::Ack), Ok(Settled::Gone), "others hold on");
 }

@@ -170,7 +170,7 @@ pub fn a_call_that_names_what_goes_for_a_death_that_it_notices_finds_nothing(fac
 
 pub fn each_partition_keeps_its_share_of_the_most_dead_rounded_up(factory: &Factory) {
     let mut stage = Stage::open(factory);
-    stage.set(Setting::Spread(4));
+    stage.set(Setting::Partitions(4));
     stage.set(Setting::DeadMax(5));
     let partitions = u64::from(stage.partitions(4));
     // Enough messages that each partition has more than its share.

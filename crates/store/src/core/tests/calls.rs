@@ -90,11 +90,11 @@ fn ids_and_numbers_run_out_with_a_refusal() {
 }
 
 #[test]
-fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
-    let mut rig = Rig::with(Limits { put_tokens: 3, ..Limits::default() });
+fn idempotency_keys_have_a_limit_and_come_again_when_theirs_have_run_out() {
+    let mut rig = Rig::with(Limits { idempotency_keys: 3, ..Limits::default() });
     let put = |rig: &mut Rig, n: u64, ms: u64| {
-        let token = IdempotencyKey::new(&format!("token-{n}")).unwrap();
-        rig.put(put_to("q").token(token), now(ms))
+        let idempotency_key = IdempotencyKey::new(&format!("token-{n}")).unwrap();
+        rig.put(put_to("q").idempotency_key(idempotency_key), now(ms))
     };
     let first: Vec<PutAnswer> = (0..3).map(|n| put(&mut rig, n, n).unwrap()).collect();
     let refused = put(&mut rig, 3, 10).unwrap_err();
@@ -102,26 +102,26 @@ fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
     assert_eq!(put(&mut rig, 1, 10).as_ref(), Ok(&first[1]), "it is known");
     rig.put(put_to("q"), now(10)).unwrap();
     assert_eq!(rig.core.others_len().0, 3);
-    let ttl = Settings::default().token_ms;
+    let ttl = Settings::default().idempotency_ms;
     let later = (0..10).find_map(|s| put(&mut rig, 3, ttl + 1_000 * s).ok());
     assert_ne!(later.unwrap().id, first[0].id);
     assert!(rig.core.others_len().0 <= 3);
 }
 
 #[test]
-fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one_such_put() {
+fn puts_of_a_queue_with_as_many_idempotency_keys_as_may_be_drop_no_more_of_others_than_one_such_put() {
     const OTHERS: u64 = 40_000;
-    let mut rig = Rig::with(Limits { put_tokens_per_queue: 4, ..Limits::default() });
-    let token = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
-    let named = |name: &str, n: u64| put_to(name).token(token(n));
+    let mut rig = Rig::with(Limits { idempotency_keys_per_queue: 4, ..Limits::default() });
+    let idempotency_key = |n: u64| IdempotencyKey::new(&format!("token-{n}")).unwrap();
+    let named = |name: &str, n: u64| put_to(name).idempotency_key(idempotency_key(n));
     // Checking all indexes after each call would take too long.
     let Rig { core, log, .. } = &mut rig;
-    let tokens_for = |ms| vec![SettingChange::Set(Setting::TokenMs(ms))];
-    core.configure(&queue("a"), tokens_for(3_600_000), now(0), log).unwrap();
+    let idempotency_keys_for = |ms| vec![SettingChange::Set(Setting::IdempotencyMs(ms))];
+    core.configure(&queue("a"), idempotency_keys_for(3_600_000), now(0), log).unwrap();
     for n in 0..OTHERS / 4 {
         let name = format!("other-{n}");
-        core.configure(&queue(&name), tokens_for(1_000), now(0), log).unwrap();
-        let puts = (0..4).map(|token| named(&name, token)).collect();
+        core.configure(&queue(&name), idempotency_keys_for(1_000), now(0), log).unwrap();
+        let puts = (0..4).map(|idempotency_key| named(&name, idempotency_key)).collect();
         assert!(core.put(puts, now(0), log).iter().all(Result::is_ok));
     }
     assert!(core.put((0..4).map(|n| named("a", n)).collect(), now(0), log).iter().all(Result::is_ok));
@@ -134,7 +134,10 @@ fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one
             answers.iter().all(|answer| answer.as_ref().is_err_and(|refusal| refusal.code() == "overloaded"))
         );
         let dropped = left - core.others_len().0;
-        assert!((4_096..=4_096 + 30).contains(&dropped), "{dropped} tokens are dropped in one turn");
+        assert!(
+            (4_096..=4_096 + 30).contains(&dropped),
+            "{dropped} idempotency keys are dropped in one turn"
+        );
         left -= dropped;
         core.serve(late, log);
     }

@@ -568,9 +568,9 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     for told in &rig.log.0[..checkpoint.told] {
         match told.clone() {
             LoggedFact::Put(record, _) => {
-                if let Some(token) = record.token.clone() {
+                if let Some(idempotency_key) = record.idempotency_key.clone() {
                     let (answer, queue) = (record.answer(), record.queue);
-                    again.core.replay(Record::Answered { queue, token, answer }).unwrap();
+                    again.core.replay(Record::Answered { queue, idempotency_key, answer }).unwrap();
                 }
             }
             LoggedFact::Record(

@@ -26,8 +26,8 @@ pub(super) enum Call {
     Advance(u16),
     StepWall(i16),
     Put(Box<AnyPut>),
-    Take { queues: Vec<u8>, max: usize, lease_ms: Option<u64>, bound: bool, wait_ms: u64 },
-    TakeId { message: u8, bound: bool },
+    Take { queues: Vec<u8>, max: usize, lease_ms: Option<u64>, session: bool, wait_ms: u64 },
+    TakeId { message: u8, session: bool },
     Settle { receipt: u8, action: Action },
     GiveBack { receipt: u8 },
     Cancel { queue: u8, target: AnyTarget },
@@ -55,7 +55,7 @@ pub(super) struct AnyPut {
     lease_ms: Option<u64>,
     max_attempts: Option<u32>,
     expires_after: Option<i64>,
-    token: Option<u8>,
+    idempotency_key: Option<u8>,
     has_headers: bool,
 }
 
@@ -124,8 +124,8 @@ fn any_change() -> impl Strategy<Value = SettingChange> {
         (-500..2_000_i64).prop_map(|ms| SettingChange::Set(Setting::Pause(Pause::Until(at(ms))))),
         Just(SettingChange::Set(Setting::Pause(Pause::Indefinite))),
         Just(SettingChange::Set(Setting::Levels(vec![10, 700]))),
-        Just(SettingChange::Set(Setting::Spread(2))),
-        (0..2_000_u64).prop_map(|ms| SettingChange::Set(Setting::TokenMs(ms))),
+        Just(SettingChange::Set(Setting::Partitions(2))),
+        (0..2_000_u64).prop_map(|ms| SettingChange::Set(Setting::IdempotencyMs(ms))),
         prop_oneof![1..3_000_u64, Just(60_000)].prop_map(|ms| SettingChange::Set(Setting::DeadTtlMs(ms))),
         (0..4_u64).prop_map(|most| SettingChange::Set(Setting::DeadMax(most))),
         Just(SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))),
@@ -140,14 +140,17 @@ fn any_put() -> impl Strategy<Value = AnyPut> {
     let key = proptest::option::of(0..3_u8);
     let attempts = proptest::option::weighted(0.2, 1..3_u32);
     let expires = proptest::option::weighted(0.3, -500..3_000_i64);
-    let token = proptest::option::weighted(0.3, 0..4_u8);
+    let idempotency_key = proptest::option::weighted(0.3, 0..4_u8);
     let lease = proptest::option::weighted(0.2, 1..2_000_u64);
     let headers = proptest::bool::weighted(0.2);
-    ((0..QUEUES, any_when(), key, conflict, headers), (any_priority(), lease, attempts, expires, token))
+    (
+        (0..QUEUES, any_when(), key, conflict, headers),
+        (any_priority(), lease, attempts, expires, idempotency_key),
+    )
         .prop_map(
             |(
                 (queue, when, key, on_conflict, has_headers),
-                (priority, lease_ms, max_attempts, expires_after, token),
+                (priority, lease_ms, max_attempts, expires_after, idempotency_key),
             )| {
                 AnyPut {
                     queue,
@@ -158,7 +161,7 @@ fn any_put() -> impl Strategy<Value = AnyPut> {
                     lease_ms,
                     max_attempts,
                     expires_after,
-                    token,
+                    idempotency_key,
                     has_headers,
                 }
             },
@@ -173,8 +176,8 @@ pub(super) fn any_call() -> impl Strategy<Value = Call> {
         1 => (-2_000..2_000_i16).prop_map(Call::StepWall),
         14 => any_put().prop_map(|put| Call::Put(Box::new(put))),
         10 => (vec(queue(), 1..4), 0..4_usize, any_lease(), any::<bool>(), prop_oneof![Just(0), 1..2_000_u64])
-            .prop_map(|(queues, max, lease_ms, bound, wait_ms)| Call::Take { queues, max, lease_ms, bound, wait_ms }),
-        2 => (any::<u8>(), any::<bool>()).prop_map(|(message, bound)| Call::TakeId { message, bound }),
+            .prop_map(|(queues, max, lease_ms, session, wait_ms)| Call::Take { queues, max, lease_ms, session, wait_ms }),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(message, session)| Call::TakeId { message, session }),
         10 => (any::<u8>(), any_action()).prop_map(|(receipt, action)| Call::Settle { receipt, action }),
         1 => any::<u8>().prop_map(|receipt| Call::GiveBack { receipt }),
         2 => (queue(), any_target()).prop_map(|(queue, target)| Call::Cancel { queue, target }),
@@ -224,7 +227,7 @@ fn queue_name(name: &str) -> QueueName {
     name.parse().unwrap()
 }
 
-fn token(number: u8) -> IdempotencyKey {
+fn idempotency_key(number: u8) -> IdempotencyKey {
     IdempotencyKey::new(&format!("token-{number}")).unwrap()
 }
 
@@ -237,7 +240,7 @@ pub(super) struct ObservedState {
     /// Oldest first.
     dead: BTreeMap<QueueName, Vec<MessageId>>,
     located: Vec<Option<(QueueName, MessageId)>>,
-    tokens: Vec<Option<(PutAnswer, PutDigest)>>,
+    idempotency_keys: Vec<Option<(PutAnswer, PutDigest)>>,
     next_number: u64,
 }
 
@@ -262,7 +265,7 @@ impl Walk {
     }
 
     pub(super) fn random() -> Walk {
-        let defaults = Settings { lease_ms: 1_000, token_ms: 1_000, ..Settings::default() };
+        let defaults = Settings { lease_ms: 1_000, idempotency_ms: 1_000, ..Settings::default() };
         let limits = Limits {
             leased: 6,
             leased_per_queue: 4,
@@ -328,15 +331,15 @@ impl Walk {
                 self.now.wall = Timestamp::from_ms(now.wall.as_ms() + i64::from(*ms)).unwrap();
             }
             Call::Put(put) => self.put(put),
-            Call::Take { queues, max, lease_ms, bound, wait_ms } => {
+            Call::Take { queues, max, lease_ms, session, wait_ms } => {
                 let take = Take {
                     queues: queues.iter().map(|queue| name(*queue)).collect(),
                     max: *max,
                     max_bytes: None,
                     wait_ms: *wait_ms,
                     lease_ms: *lease_ms,
-                    bound: *bound,
-                    holder: holder(*bound, *max),
+                    session: *session,
+                    holder: holder(*session, *max),
                 };
                 let taken = self.rig.take(take.clone(), now);
                 let nothing = taken.as_ref().is_ok_and(Vec::is_empty);
@@ -350,8 +353,8 @@ impl Walk {
                     }
                 }
             }
-            Call::TakeId { message, bound } => {
-                let terms = LeaseTerms { bound: *bound, ..LeaseTerms::default() };
+            Call::TakeId { message, session } => {
+                let terms = LeaseTerms { session: *session, ..LeaseTerms::default() };
                 let (queue, id) = self.message(*message);
                 let taken = self.rig.call(|core, log| core.take_id(&queue, id, terms, now, log));
                 self.hand_over(taken.map(|delivery| vec![delivery]));
@@ -443,7 +446,7 @@ impl Walk {
             lease_ms: put.lease_ms,
             max_attempts: put.max_attempts.map(|limit| AttemptLimit::At(nonzero(limit))),
             expires,
-            token: put.token.map(token),
+            idempotency_key: put.idempotency_key.map(idempotency_key),
             headers: Headers::new(put.has_headers.then_some(("name", "value"))).unwrap(),
             ..Put::new(name(put.queue), "body")
         };
@@ -490,13 +493,21 @@ impl Walk {
         let numbers: Vec<Number> = (1..next_number).map(|number| Number::new(number).unwrap()).collect();
         let located = self.rig.core.locate(numbers, now, &mut self.rig.log);
         let located = located.into_iter().map(Result::unwrap).collect();
-        // A token that has run out by then may have been forgotten, or may come back with a clock that steps
+        // An idempotency key that has run out by then may have been forgotten, or may come back with a clock that steps
         // back.
         let latest = self.latest.max(now.wall);
-        let recall =
-            |(queue, number): (u8, u8)| self.rig.core.tokens.recall(&name(queue), &token(number), latest);
-        let tokens = (0..QUEUES).flat_map(|queue| (0..4).map(move |number| (queue, number)));
-        ObservedState { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
+        let recall = |(queue, number): (u8, u8)| {
+            self.rig.core.idempotency_keys.recall(&name(queue), &idempotency_key(number), latest)
+        };
+        let idempotency_keys = (0..QUEUES).flat_map(|queue| (0..4).map(move |number| (queue, number)));
+        ObservedState {
+            queues,
+            messages,
+            dead,
+            located,
+            idempotency_keys: idempotency_keys.map(recall).collect(),
+            next_number,
+        }
     }
 }
 

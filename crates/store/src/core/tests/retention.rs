@@ -233,7 +233,7 @@ fn a_bound_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_messag
     let mut rig = Rig::new();
     set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
     rig.put(Put { expires: Some(at(500)), ..put_to("q") }, now(0)).unwrap();
-    assert_eq!(rig.take(Take::from(queue("q")).lease_ms(100).bound(), now(0)).unwrap().len(), 1);
+    assert_eq!(rig.take(Take::from(queue("q")).lease_ms(100).session(), now(0)).unwrap().len(), 1);
     let again = rig.reopened(now(1_000));
     assert!(again.core.is_empty());
     assert_eq!(again.core.deaths().remove(0).discarded.on_expiry, 1);
@@ -427,7 +427,7 @@ fn a_lease_of_a_process_that_is_gone_ends_though_its_message_has_expired_and_is_
         let mut rig = Rig::new();
         set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
         let id = rig.put(Put { expires: Some(at(1_000)), ..put_to("q") }, now(0)).unwrap().id;
-        let take = Take::from(queue("q")).lease_ms(30_000).bound();
+        let take = Take::from(queue("q")).lease_ms(30_000).session();
         assert_eq!(rig.take(take, now(0)).unwrap().len(), 1);
         let mut rig = rig.reopened(now(reopened_at));
         assert!(is_gone(&mut rig, id, reopened_at));

@@ -551,7 +551,7 @@ fn a_close_looks_at_each_queue_once() {
     for at in 0..QUEUES {
         let name = format!("q{at}");
         put_many(&mut rig, &name, 3);
-        let takes = [Take::from(queue(&name)).lease_ms(1_000), Take::from(queue(&name)).max(2).bound()];
+        let takes = [Take::from(queue(&name)).lease_ms(1_000), Take::from(queue(&name)).max(2).session()];
         takes.into_iter().for_each(|take| drop(rig.take(take, now(0)).unwrap()));
     }
     // One queue is removed meanwhile: its pause has ended. Leases run out before, and in one of the others

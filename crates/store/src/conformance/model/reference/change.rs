@@ -52,8 +52,8 @@ impl Reference {
         let (wall, default) = (self.now.wall, self.limits.defaults.pause);
         changes.iter().for_each(|change| own.change(change.clone().as_of(wall, default)));
         let has_messages = self.kept.iter().any(|kept| kept.message.queue == *queue);
-        if has_messages && own.over(&self.limits.defaults).spread != self.settings(queue).spread {
-            return Err(Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread });
+        if has_messages && own.over(&self.limits.defaults).partitions != self.settings(queue).partitions {
+            return Err(Error::SettingFixed { queue: queue.clone(), setting: SettingName::Partitions });
         }
         let limit = self.limits.queues;
         if !own.is_empty() && !self.is_known(queue) && self.queue_names().len() >= limit {

@@ -56,7 +56,7 @@ impl ModelMessage {
 
 struct Remembered {
     queue: QueueName,
-    token: IdempotencyKey,
+    idempotency_key: IdempotencyKey,
     /// Key and body of the put.
     stands_for: (Option<Key>, bytes::Bytes),
     answer: PutAnswer,
@@ -71,13 +71,13 @@ pub(super) struct Reference {
     partitions: [u16; 2],
     pub(super) kept: Vec<ModelMessage>,
     own: BTreeMap<QueueName, OwnSettings>,
-    tokens: Vec<Remembered>,
+    idempotency_keys: Vec<Remembered>,
     /// Queues that takes wait on.
     pub(super) waited_on: Vec<QueueName>,
     ids: HashSet<MessageId>,
     leases: HashSet<LeaseToken>,
     highest: Option<Number>,
-    /// The latest wall time seen: a token that had run out by then may be forgotten for good.
+    /// The latest wall time seen: an idempotency key that had run out by then may be forgotten for good.
     latest: Timestamp,
     /// The deaths and discards since the store was opened.
     deaths: BTreeMap<QueueName, QueueDeaths>,
@@ -95,7 +95,7 @@ impl Reference {
             partitions,
             kept: Vec::new(),
             own: BTreeMap::new(),
-            tokens: Vec::new(),
+            idempotency_keys: Vec::new(),
             waited_on: Vec::new(),
             ids: HashSet::new(),
             leases: HashSet::new(),
@@ -110,7 +110,7 @@ impl Reference {
     /// The number of partitions in which the store keeps a queue. Each has its share of the queue's caps,
     /// rounded up.
     fn places_of(&self, queue: &QueueName) -> u16 {
-        self.partitions[usize::from(self.settings(queue).spread > 1)]
+        self.partitions[usize::from(self.settings(queue).partitions > 1)]
     }
 
     /// The partition in which it keeps a message.
@@ -172,7 +172,7 @@ impl Reference {
         for id in self.ids_of_leased() {
             let index = self.index_of(id);
             let State::Leased(lease) = self.kept[index].message.standing.state else { continue };
-            if lease.bound {
+            if lease.session {
                 let release = Command::Release { token: lease.token, after_ms: None, priority: None };
                 self.change(index, &release).expect("the lease is in force");
             }

@@ -10,7 +10,9 @@ use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
 impl Reference {
     /// Puts a message; id and number of a new one are those of the store's answer.
     pub(in super::super) fn put(&mut self, put: &Put, answer: Option<&PutAnswer>) -> Result<PutAnswer> {
-        if let Some(known) = put.token.as_ref().and_then(|token| self.recall(&put.queue, token)) {
+        if let Some(known) =
+            put.idempotency_key.as_ref().and_then(|idempotency_key| self.recall(&put.queue, idempotency_key))
+        {
             let (answer, stands_for) = (known.answer, &known.stands_for);
             return if *stands_for == (put.key.clone(), put.body.clone()) {
                 Ok(answer)
@@ -97,28 +99,34 @@ impl Reference {
         self.highest = Some(answer.number);
     }
 
-    /// Whether a store may have forgotten a token for good that it should know by a clock that has since
+    /// Whether a store may have forgotten an idempotency key for good that it should know by a clock that has since
     /// stepped back.
-    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, token: &IdempotencyKey) -> bool {
+    pub(in super::super) fn is_doubtful(&self, queue: &QueueName, idempotency_key: &IdempotencyKey) -> bool {
         let latest = self.latest;
         let now = self.now.wall;
-        let mut known = self.tokens.iter().rev();
+        let mut known = self.idempotency_keys.iter().rev();
         known
-            .find(|known| known.queue == *queue && known.token == *token)
+            .find(|known| known.queue == *queue && known.idempotency_key == *idempotency_key)
             .is_some_and(|known| known.until <= latest && now < known.until)
     }
 
-    fn recall(&self, queue: &QueueName, token: &IdempotencyKey) -> Option<&super::Remembered> {
-        let mut known = self.tokens.iter().rev();
-        let known = known.find(|known| known.queue == *queue && known.token == *token)?;
+    fn recall(&self, queue: &QueueName, idempotency_key: &IdempotencyKey) -> Option<&super::Remembered> {
+        let mut known = self.idempotency_keys.iter().rev();
+        let known = known.find(|known| known.queue == *queue && known.idempotency_key == *idempotency_key)?;
         (self.now.wall < known.until).then_some(known)
     }
 
     fn remember(&mut self, put: &Put, answer: PutAnswer) {
-        let Some(token) = put.token.clone() else { return };
-        let until = self.now.wall.saturating_after(self.settings(&put.queue).token_ms);
+        let Some(idempotency_key) = put.idempotency_key.clone() else { return };
+        let until = self.now.wall.saturating_after(self.settings(&put.queue).idempotency_ms);
         let stands_for = (put.key.clone(), put.body.clone());
-        self.tokens.push(super::Remembered { queue: put.queue.clone(), token, stands_for, answer, until });
+        self.idempotency_keys.push(super::Remembered {
+            queue: put.queue.clone(),
+            idempotency_key,
+            stands_for,
+            answer,
+            until,
+        });
     }
 
     fn pending(&self, queue: &QueueName) -> u64 {

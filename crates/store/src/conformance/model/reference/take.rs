@@ -44,7 +44,7 @@ impl Reference {
             let token = answer.get(deliveries.len()).map(|delivery| delivery.receipt.token);
             let lease_ms = self.lease_ms(index, take.lease_ms);
             let terms =
-                LeaseTerms { lease_ms: Some(lease_ms), bound: take.bound, holder: take.holder.clone() };
+                LeaseTerms { lease_ms: Some(lease_ms), session: take.session, holder: take.holder.clone() };
             deliveries.push(self.deliver(index, Command::Take, token, terms));
         }
         match refusal {
@@ -130,13 +130,13 @@ impl Reference {
         token: Option<LeaseToken>,
         terms: LeaseTerms,
     ) -> Delivery {
-        let LeaseTerms { lease_ms, bound, holder } = terms;
+        let LeaseTerms { lease_ms, session, holder } = terms;
         let lease_ms = lease_ms.expect("it was found out before");
         if let Some(token) = token.filter(|token| !self.leases.insert(*token)) {
             self.complaints.push(format!("lease token {token:?} was issued before"));
         }
         let token = token.unwrap_or(LeaseToken(0));
-        self.change(index, &command(Grant { token, lease_ms, bound, holder })).expect("it can be taken");
+        self.change(index, &command(Grant { token, lease_ms, session, holder })).expect("it can be taken");
         let taken_at = self.now.wall;
         let message = self.shown(index);
         let since = message.standing.due.max(message.created).max(self.kept[index].made_ready);
