@@ -21,7 +21,7 @@ use crate::OpenError;
 /// - `connections`: the size of the connection pool, 1 to 256, 8 by default
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `lock_ms`: how long a call waits for a key or message that an open transaction holds, in ms, before that item is `busy`;
-///   1,000 by default. It is to be shorter than `timeout_ms`
+///   1,000 by default. Shorter than `timeout_ms`, or the URL is refused
 /// - `client`: the name of this process, for leases that are bound to it; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 /// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
@@ -112,9 +112,14 @@ impl Address {
         (0..hosts.len().max(addresses.len())).map(one).collect()
     }
 
+    /// How long administration waits for what an open transaction holds, in ms.
+    pub(crate) fn lock_timeout_ms(&self) -> u64 {
+        self.lock_ms.unwrap_or(1_000)
+    }
+
     /// The schema, quoted for SQL.
     pub(crate) fn quoted_schema(&self) -> String {
-        format!("\"{}\"", self.schema.replace('"', "\"\""))
+        crate::install::quoted(&self.schema)
     }
 }
 
@@ -205,6 +210,10 @@ fn parse(text: &str) -> Result<Address, String> {
             }
             _ => theirs.push(pair),
         }
+    }
+    // Otherwise the call would end first, with its outcome unknown.
+    if address.lock_ms.is_some_and(|ms| u128::from(ms) >= address.timeout.as_millis()) {
+        return Err("lock_ms is shorter than timeout_ms".to_owned());
     }
     let theirs = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
     // The error of tokio-postgres may quote a secret.
@@ -349,6 +358,8 @@ mod tests {
             ("postgres://h/?schema=", "schema"),
             ("postgres://h/?timeout_ms=x", "timeout_ms"),
             ("postgres://h/?lock_ms=0", "lock_ms"),
+            ("postgres://h/?lock_ms=10000", "lock_ms"),
+            ("postgres://h/?lock_ms=500&timeout_ms=500", "lock_ms"),
             ("postgres://h/?unsynced=yes", "unsynced"),
             ("postgres://u:s3cret@h:port/", "host, port"),
             ("postgres://u:s3cret@h/?nonsense=s3cret", "option"),

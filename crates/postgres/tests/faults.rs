@@ -391,3 +391,33 @@ fn what_an_open_transaction_holds_is_busy_after_lock_ms_and_that_alone() {
         assert!(ms >= 200, "both waited: {ms} ms");
     });
 }
+
+#[test]
+fn a_put_that_may_wait_for_long_goes_on_when_its_key_is_free() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let (client, watch) = (connect(&url).await, connect(&url).await);
+        let patient: Address =
+            format!("{url}?unsynced=allow&lock_ms=100000&timeout_ms=120000").parse().expect("it is a URL");
+        let patient = PostgresStore::open(patient, Limits::default()).await.expect("it can be opened");
+        let patient = Arc::new(patient);
+        for end in ["ROLLBACK", "COMMIT"] {
+            run(&client, &format!("BEGIN; SELECT dwell.put('orders', 'theirs', key => '{end}')")).await;
+            let putting = {
+                let patient = Arc::clone(&patient);
+                tokio::spawn(async move { patient.put(vec![keyed(end, "ours"), put("plain")]).await })
+            };
+            until_async("the put to wait", async || {
+                let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND wait_event_type = 'Lock'";
+                watch.query_one(sql, &[]).await.expect("the server answers").get::<_, i64>(0) > 0
+            })
+            .await;
+            run(&client, end).await;
+            let answers = within("the put", putting).await.expect("it did not panic");
+            let first = answers[0].as_ref().map(|_| ()).map_err(Error::code);
+            assert_eq!(first, if end == "COMMIT" { Err("key_taken") } else { Ok(()) });
+            assert!(answers[1].is_ok(), "{answers:?}");
+        }
+    });
+}
