@@ -22,6 +22,8 @@ use crate::OpenError;
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `lock_ms`: how long a call waits for a key or message that an open transaction holds, in ms, before that item is `busy`;
 ///   1,000 by default. Shorter than `timeout_ms`, or the URL is refused
+/// - `listen=on`: takes that wait are woken by NOTIFY of other processes with this option, besides polling. The hosts have to lead to
+///   PostgreSQL itself: PgBouncer in transaction mode has no LISTEN
 /// - `client`: the name of this process, for leases that are bound to it; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 /// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
@@ -42,6 +44,8 @@ pub struct Address {
     pub(crate) timeout: Duration,
     /// How long a call waits for what an open transaction holds, in ms; `None` for a second.
     pub(crate) lock_ms: Option<u64>,
+    /// Whether hints between processes are sent and heard.
+    pub(crate) listens: bool,
     pub(crate) client: Option<String>,
     pub(crate) allows_unsynced: bool,
     /// With what connections are encrypted; `None` for plaintext.
@@ -150,6 +154,7 @@ fn parse(text: &str) -> Result<Address, String> {
         connections: 8,
         timeout: Duration::from_secs(10),
         lock_ms: None,
+        listens: false,
         client: None,
         allows_unsynced: false,
         tls: None,
@@ -179,6 +184,8 @@ fn parse(text: &str) -> Result<Address, String> {
                 let ms = decoded.parse().ok().filter(|ms| (1..=600_000).contains(ms));
                 address.lock_ms = Some(ms.ok_or_else(|| value_is("1 to 600000"))?);
             }
+            "listen" if decoded == "on" => address.listens = true,
+            "listen" => return Err(value_is("on, or it is left out")),
             "client" => {
                 let is_name = (1..=200).contains(&decoded.len()) && !decoded.contains('\0');
                 address.client =
@@ -360,6 +367,7 @@ mod tests {
             ("postgres://h/?lock_ms=0", "lock_ms"),
             ("postgres://h/?lock_ms=10000", "lock_ms"),
             ("postgres://h/?lock_ms=500&timeout_ms=500", "lock_ms"),
+            ("postgres://h/?listen=maybe", "listen"),
             ("postgres://h/?unsynced=yes", "unsynced"),
             ("postgres://u:s3cret@h:port/", "host, port"),
             ("postgres://u:s3cret@h/?nonsense=s3cret", "option"),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dwell_model::{IdempotencyKey, Key, Limits, QueueName};
+use dwell_model::{IdempotencyKey, Key, Limits, QueueName, Timestamp};
 use dwell_postgres::{Address, OpenError, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::{free_port, until_async, within};
-use dwell_time::Clock as _;
+use dwell_time::{Clock, ManualClock};
 
 use support::{RUNTIME, address, connect, database, installed, run};
 
@@ -418,6 +418,31 @@ fn a_put_that_may_wait_for_long_goes_on_when_its_key_is_free() {
             let first = answers[0].as_ref().map(|_| ()).map_err(Error::code);
             assert_eq!(first, if end == "COMMIT" { Err("key_taken") } else { Ok(()) });
             assert!(answers[1].is_ok(), "{answers:?}");
+        }
+    });
+}
+
+#[test]
+fn a_put_that_a_purge_has_spared_is_taken_before_the_maintenance_runs() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let client = connect(&url).await;
+        // The maintenance first runs when a second has passed on this clock.
+        let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).expect("it is an instant"));
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let store = PostgresStore::open_for_test(address(&url), Limits::default(), shared).await;
+        let store = store.expect("it can be opened");
+        for round in 0..2 {
+            assert!(store.put(vec![put("purged")]).await[0].is_ok());
+            run(&client, "BEGIN; SELECT dwell.put('orders', 'spared')").await;
+            assert_eq!(store.purge(orders()).await, Ok(1), "round {round}");
+            run(&client, "COMMIT").await;
+            assert!(store.take(Take::from(orders())).await.expect("it answers").is_empty(), "round {round}");
+            clock.advance(250);
+            within("the maintenance that is due", store.await_upkeep()).await;
+            let taken = store.take(Take::from(orders())).await.expect("it answers");
+            assert_eq!(taken.len(), 1, "round {round}");
+            assert_eq!(&taken[0].message.body[..], b"spared");
         }
     });
 }

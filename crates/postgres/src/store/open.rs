@@ -10,7 +10,7 @@ use crate::install::{KNOWN, install};
 use crate::link::Link;
 
 /// Functions that calls need. If one is missing, others may be missing too.
-const NEEDED: [&str; 25] = [
+const NEEDED: [&str; 27] = [
     "put_1",
     "take_1",
     "take_id_1",
@@ -33,9 +33,11 @@ const NEEDED: [&str; 25] = [
     "known_1",
     "writers_1",
     "maintain_1",
+    "clean_1",
     "idle_1",
     "give_back_1",
     "noted_1",
+    "hint_1",
 ];
 
 /// Checks that the store can be used, and installs the schema if there is none.
