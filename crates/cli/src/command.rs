@@ -17,6 +17,7 @@ mod get;
 mod list;
 mod man;
 mod pause;
+mod postgres;
 mod purge;
 mod put;
 mod queues;
@@ -98,6 +99,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Engine(engine::Engine),
     Redisson(Box<redisson::Redisson>),
+    Postgres(Box<postgres::Postgres>),
     Config(config::Config),
     Token(token::Token),
     Completions(completions::Completions),
@@ -140,6 +142,7 @@ impl Command {
             Command::Bench(it) => it.run(context),
             Command::Engine(it) => it.run(context),
             Command::Redisson(it) => it.run(context),
+            Command::Postgres(it) => it.run(context),
             Command::Config(it) => it.run(context),
             Command::Token(it) => it.run(context),
             Command::Completions(it) => it.run(),

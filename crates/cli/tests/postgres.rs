@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
 use common::shared::{get, instant, waiting_take};
-use common::{PATIENCE, Server, dwell, run, until};
+use common::{PATIENCE, Ran, Server, dwell, run, until};
 use dwell_testkit::free_port;
 use dwell_testkit::postgres::Server as Postgres;
 
@@ -125,4 +125,75 @@ fn a_postgres_that_cannot_be_used_is_said_and_a_password_never_is() {
             assert_eq!((ended.code, ended.failure().as_str()), (6, code), "{url}: {ended:?}");
         }
     }
+}
+
+/// Runs `dwell postgres …` with this URL in the environment.
+fn administer(url: &str, args: &[&str]) -> Ran {
+    let mut command = dwell();
+    command.arg("postgres").args(args).env("DWELL_STORE", url);
+    run(command)
+}
+
+#[test]
+fn a_schema_is_migrated_granted_to_a_role_of_a_server_and_dropped() {
+    let postgres = Postgres::start();
+    let url = url(&postgres, "adm");
+    for args in [["grant", "postgres"].as_slice(), &["drop", "--yes"]] {
+        let refused = administer(&url, args);
+        assert_eq!((refused.code, refused.failure().as_str()), (3, "not_installed"), "{args:?}");
+    }
+    let installed = administer(&url, &["migrate"]).ok().json();
+    assert_eq!(
+        (&installed["schema"], &installed["from"], &installed["to"]),
+        (&"adm".into(), &().into(), &1.into())
+    );
+    assert_eq!(administer(&url, &["migrate"]).ok().json()["from"], 1);
+
+    let unknown = administer(&url, &["grant", "nobody_at_all"]);
+    assert_eq!((unknown.code, unknown.failure().as_str()), (1, "unknown_role"));
+    postgres.psql("postgres", "CREATE ROLE serving LOGIN");
+    let granted = administer(&url, &["grant", "serving", "put", "cancel"]).ok().json();
+    assert_eq!(granted["functions"], serde_json::json!(["cancel", "put"]));
+    administer(&url, &["grant", "serving", "--serve"]).ok();
+    let as_serving = url.replace("postgres@", "serving@");
+    let server = serve(&as_serving, &[]);
+    server.dwell(&["put", "orders", "x"]).ok();
+    for args in [["migrate"].as_slice(), &["grant", "serving"], &["drop", "--yes"]] {
+        let refused = administer(&as_serving, args);
+        assert_eq!((refused.code, refused.failure().as_str()), (1, "not_granted"), "{args:?}");
+    }
+    server.stop_by("TERM");
+
+    let asked = administer(&url, &["drop"]);
+    assert_eq!((asked.code, asked.failure().as_str()), (2, "usage"));
+    let dropped = administer(&url, &["drop", "--yes"]).ok().json();
+    assert_eq!(
+        (&dropped["dropped"], &dropped["queues"], &dropped["pending"]),
+        (&true.into(), &1.into(), &1.into())
+    );
+    assert_eq!(administer(&url, &["drop", "--yes"]).failure(), "not_installed");
+}
+
+#[test]
+fn the_administration_refuses_what_it_cannot_use_and_prints_no_password() {
+    let nobody = free_port();
+    let at = format!("postgres://u:hush@127.0.0.1:{nobody}/x?timeout_ms=1000");
+    for (url, args, code) in [
+        (at.as_str(), ["migrate"].as_slice(), 4),
+        (&at, &["drop", "--yes"], 4),
+        (&at, &["grant"], 2),
+        (&at, &["grant", "shop", "maintain_1"], 2),
+        (&at, &["grant", "shop", "put", "--serve"], 2),
+        (&at, &["vacuum"], 2),
+        ("postgres://u:hush@127.0.0.1/x?connections=0", &["migrate"], 2),
+        ("redis://u:hush@127.0.0.1", &["migrate"], 2),
+        ("engine", &["drop", "--yes"], 2),
+    ] {
+        let ended = administer(url, args);
+        assert!(!format!("{ended:?}").contains("hush"), "{ended:?}");
+        assert_eq!(ended.code, code, "{url} {args:?}: {ended:?}");
+    }
+    let mut without = dwell();
+    without.args(["postgres", "migrate"]);
+    assert_eq!(run(without).code, 2, "no store is named");
 }

@@ -21,7 +21,9 @@ use crate::OpenError;
 /// - `connections`: the size of the connection pool, 1 to 256, 8 by default
 /// - `timeout_ms`: the timeout of a call in ms, including the wait for a connection, 10,000 by default
 /// - `lock_ms`: how long a call waits for a key or message that an open transaction holds, in ms, before that item is `busy`;
-///   1,000 by default. It is to be shorter than `timeout_ms`
+///   1,000 by default. Shorter than `timeout_ms`, or the URL is refused
+/// - `listen=on`: takes that wait are woken by NOTIFY of other processes with this option, besides polling. The hosts have to lead to
+///   PostgreSQL itself: PgBouncer in transaction mode has no LISTEN
 /// - `client`: the name of this process, for session leases; none by default
 /// - `unsynced=allow`: opens the store even if `fsync` or `synchronous_commit` is off
 /// - `sslmode`: `require` or `verify-full` for TLS. Both always verify the server's certificate and the host's name in it. `disable`, the
@@ -42,6 +44,8 @@ pub struct Address {
     pub(crate) timeout: Duration,
     /// How long a call waits for what an open transaction holds, in ms; `None` for a second.
     pub(crate) lock_ms: Option<u64>,
+    /// Whether hints between processes are sent and heard.
+    pub(crate) listens: bool,
     pub(crate) client: Option<String>,
     pub(crate) allows_unsynced: bool,
     /// With what connections are encrypted; `None` for plaintext.
@@ -112,9 +116,14 @@ impl Address {
         (0..hosts.len().max(addresses.len())).map(one).collect()
     }
 
+    /// How long administration waits for what an open transaction holds, in ms.
+    pub(crate) fn lock_timeout_ms(&self) -> u64 {
+        self.lock_ms.unwrap_or(1_000)
+    }
+
     /// The schema, quoted for SQL.
     pub(crate) fn quoted_schema(&self) -> String {
-        format!("\"{}\"", self.schema.replace('"', "\"\""))
+        crate::install::quoted(&self.schema)
     }
 }
 
@@ -145,6 +154,7 @@ fn parse(text: &str) -> Result<Address, String> {
         connections: 8,
         timeout: Duration::from_secs(10),
         lock_ms: None,
+        listens: false,
         client: None,
         allows_unsynced: false,
         tls: None,
@@ -174,6 +184,8 @@ fn parse(text: &str) -> Result<Address, String> {
                 let ms = decoded.parse().ok().filter(|ms| (1..=600_000).contains(ms));
                 address.lock_ms = Some(ms.ok_or_else(|| value_is("1 to 600000"))?);
             }
+            "listen" if decoded == "on" => address.listens = true,
+            "listen" => return Err(value_is("on, or it is left out")),
             "client" => {
                 let is_name = (1..=200).contains(&decoded.len()) && !decoded.contains('\0');
                 address.client =
@@ -205,6 +217,10 @@ fn parse(text: &str) -> Result<Address, String> {
             }
             _ => theirs.push(pair),
         }
+    }
+    // Otherwise the call would end first, with its outcome unknown.
+    if address.lock_ms.is_some_and(|ms| u128::from(ms) >= address.timeout.as_millis()) {
+        return Err("lock_ms is shorter than timeout_ms".to_owned());
     }
     let theirs = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
     // The error of tokio-postgres may quote a secret.
@@ -349,6 +365,9 @@ mod tests {
             ("postgres://h/?schema=", "schema"),
             ("postgres://h/?timeout_ms=x", "timeout_ms"),
             ("postgres://h/?lock_ms=0", "lock_ms"),
+            ("postgres://h/?lock_ms=10000", "lock_ms"),
+            ("postgres://h/?lock_ms=500&timeout_ms=500", "lock_ms"),
+            ("postgres://h/?listen=maybe", "listen"),
             ("postgres://h/?unsynced=yes", "unsynced"),
             ("postgres://u:s3cret@h:port/", "host, port"),
             ("postgres://u:s3cret@h/?nonsense=s3cret", "option"),

@@ -72,6 +72,49 @@ pub enum OpenError {
         /// What was found.
         found: String,
     },
+    /// The schema has no function of this name, which this version calls.
+    #[error(
+        "schema '{schema}' lacks the function {missing}: only a part of it is there, or it is of an earlier version, and its owner \
+        brings it up to date with `dwell postgres migrate`"
+    )]
+    Incomplete {
+        /// The schema.
+        schema: String,
+        /// The function.
+        missing: String,
+    },
+    /// There is no schema of this name.
+    #[error("there is no schema '{schema}': a server or `dwell postgres migrate` installs it")]
+    NotInstalled {
+        /// The schema.
+        schema: String,
+    },
+    /// The schema was not removed: something that is not dwell's depends on it.
+    #[error("schema '{schema}' stays as it is, since something else needs it: {by}")]
+    StillNeeded {
+        /// The schema.
+        schema: String,
+        /// The server's message, which names what depends on what.
+        by: String,
+    },
+    /// An open transaction holds what has to change.
+    #[error("an open transaction holds what has to change; try again when it has ended ({reason})")]
+    Busy {
+        /// The server's message.
+        reason: String,
+    },
+    /// There is no role of this name.
+    #[error("there is no role '{role}'; CREATE ROLE makes one")]
+    UnknownRole {
+        /// The name.
+        role: String,
+    },
+    /// No function of this name is for callers.
+    #[error("callers have no function '{name}': there are {}", crate::schema::FOR_CALLERS.join(", "))]
+    UnknownFunction {
+        /// The name.
+        name: String,
+    },
     /// A file of certificates or keys cannot be used.
     #[error("{}: {reason}", file.display())]
     Certificate {
@@ -105,7 +148,13 @@ impl OpenError {
             OpenError::Unsynced { .. } => "postgres_unsynced",
             OpenError::NotGranted { .. } => "not_granted",
             OpenError::Layout { .. } => "newer_format",
-            OpenError::Foreign { .. } => "foreign_data",
+            OpenError::Foreign { .. } | OpenError::Incomplete { .. } | OpenError::StillNeeded { .. } => {
+                "foreign_data"
+            }
+            OpenError::NotInstalled { .. } => "not_installed",
+            OpenError::Busy { .. } => "busy",
+            OpenError::UnknownRole { .. } => "unknown_role",
+            OpenError::UnknownFunction { .. } => "unknown_function",
             OpenError::Certificate { .. } | OpenError::Authorities { .. } => "tls_invalid",
             OpenError::Threads { .. } => "threads",
         }
@@ -113,6 +162,6 @@ impl OpenError {
 
     /// Whether the same call may succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, OpenError::Unreachable { .. })
+        matches!(self, OpenError::Unreachable { .. } | OpenError::Busy { .. })
     }
 }

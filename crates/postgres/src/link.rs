@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Row};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Notification, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Address;
@@ -26,6 +26,9 @@ const REPEATS: u32 = 5;
 
 /// The function of PostgreSQL that warns when a commit no longer waits for a standby.
 const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
+/// The most notifications that wait to be read; what comes then is lost, and the sweeps of takes make up for it.
+const MOST_NOTIFICATIONS: usize = 1_024;
 
 /// An argument of a statement, with its type.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -307,6 +310,14 @@ impl Link {
     /// Opens a connection, at first to the host that the last one led to. Each host gets an equal share
     /// of the time, so that one that does not answer leaves some for the others.
     async fn connect(&self, limit: Duration) -> Result<Connected, Failure> {
+        self.connect_with(limit, None).await
+    }
+
+    async fn connect_with(
+        &self,
+        limit: Duration,
+        heard: Option<mpsc::Sender<Notification>>,
+    ) -> Result<Connected, Failure> {
         let hosts = self.hosts.len();
         let first = match self.address.config.get_load_balance_hosts() {
             LoadBalanceHosts::Random => usize::from(random_byte()) % hosts,
@@ -318,7 +329,7 @@ impl Link {
         let mut failures = Vec::new();
         for index in (first..hosts).chain(0..first) {
             // A handshake is a large future, and rare.
-            match Box::pin(self.connect_to(&self.hosts[index], share)).await {
+            match Box::pin(self.connect_to(&self.hosts[index], share, heard.clone())).await {
                 Ok(connected) => {
                     self.last_host.store(index, Ordering::Relaxed);
                     return Ok(connected);
@@ -335,7 +346,12 @@ impl Link {
         Err(Failure::NotSent { fault, reason })
     }
 
-    async fn connect_to(&self, host: &Config, limit: Duration) -> Result<Connected, (Fault, String)> {
+    async fn connect_to(
+        &self,
+        host: &Config,
+        limit: Duration,
+        heard: Option<mpsc::Sender<Notification>>,
+    ) -> Result<Connected, (Fault, String)> {
         let connecting = timeout(limit, host.connect(self.tls.clone())).await;
         let connecting = connecting.map_err(|_| {
             (Fault::Unavailable, format!("it does not answer within {} ms", limit.as_millis()))
@@ -348,14 +364,18 @@ impl Link {
             Failure::Refused { words, .. } => (Fault::Unavailable, words),
         })?;
         let warned = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&warned);
+        let has_warned = Arc::clone(&warned);
         let task = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-                // Other warnings, such as one about a collation's version, say nothing of a commit.
-                if let AsyncMessage::Notice(notice) = message
-                    && notice.routine() == Some(WAIT_FOR_STANDBY)
-                {
-                    heard.store(true, Ordering::Relaxed);
+                match (message, &heard) {
+                    // Other warnings, such as one about a collation's version, say nothing of a commit.
+                    (AsyncMessage::Notice(notice), _) if notice.routine() == Some(WAIT_FOR_STANDBY) => {
+                        has_warned.store(true, Ordering::Relaxed);
+                    }
+                    (AsyncMessage::Notification(notification), Some(heard)) => {
+                        let _ = heard.try_send(notification);
+                    }
+                    _ => {}
                 }
             }
         });
@@ -365,6 +385,15 @@ impl Link {
     /// Opens a connection outside the pool, for the caller alone.
     pub(crate) async fn client(&self) -> Result<Connected, Failure> {
         self.connect(self.address.timeout).await
+    }
+
+    /// Opens a connection for LISTEN, with the notifications that it receives. They end with the connection.
+    pub(crate) async fn listen(
+        &self,
+        limit: Duration,
+    ) -> Result<(Connected, mpsc::Receiver<Notification>), Failure> {
+        let (sender, heard) = mpsc::channel(MOST_NOTIFICATIONS);
+        Ok((self.connect_with(limit, Some(sender)).await?, heard))
     }
 
     /// Closes the idle connections, and lets no further call begin.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dwell_model::{IdempotencyKey, Key, Limits, QueueName};
+use dwell_model::{IdempotencyKey, Key, Limits, QueueName, Timestamp};
 use dwell_postgres::{Address, OpenError, PostgresStore};
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::{free_port, until_async, within};
-use dwell_time::Clock as _;
+use dwell_time::{Clock, ManualClock};
 
 use support::{RUNTIME, address, connect, database, installed, run};
 
@@ -390,5 +390,60 @@ fn what_an_open_transaction_holds_is_busy_after_lock_ms_and_that_alone() {
         let ms = clock.now().mono_ms - before;
         run(&client, "ROLLBACK").await;
         assert!(ms >= 200, "both waited: {ms} ms");
+    });
+}
+
+#[test]
+fn a_put_that_may_wait_for_long_goes_on_when_its_key_is_free() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let (client, watch) = (connect(&url).await, connect(&url).await);
+        let patient: Address =
+            format!("{url}?unsynced=allow&lock_ms=100000&timeout_ms=120000").parse().expect("it is a URL");
+        let patient = PostgresStore::open(patient, Limits::default()).await.expect("it can be opened");
+        let patient = Arc::new(patient);
+        for end in ["ROLLBACK", "COMMIT"] {
+            run(&client, &format!("BEGIN; SELECT dwell.put('orders', 'theirs', key => '{end}')")).await;
+            let putting = {
+                let patient = Arc::clone(&patient);
+                tokio::spawn(async move { patient.put(vec![keyed(end, "ours"), put("plain")]).await })
+            };
+            until_async("the put to wait", async || {
+                let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND wait_event_type = 'Lock'";
+                watch.query_one(sql, &[]).await.expect("the server answers").get::<_, i64>(0) > 0
+            })
+            .await;
+            run(&client, end).await;
+            let answers = within("the put", putting).await.expect("it did not panic");
+            let first = answers[0].as_ref().map(|_| ()).map_err(Error::code);
+            assert_eq!(first, if end == "COMMIT" { Err("key_taken") } else { Ok(()) });
+            assert!(answers[1].is_ok(), "{answers:?}");
+        }
+    });
+}
+
+#[test]
+fn a_put_that_a_purge_has_spared_is_taken_before_the_maintenance_runs() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let client = connect(&url).await;
+        // The maintenance first runs when a second has passed on this clock.
+        let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).expect("it is an instant"));
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let store = PostgresStore::open_for_test(address(&url), Limits::default(), shared).await;
+        let store = store.expect("it can be opened");
+        for round in 0..2 {
+            assert!(store.put(vec![put("purged")]).await[0].is_ok());
+            run(&client, "BEGIN; SELECT dwell.put('orders', 'spared')").await;
+            assert_eq!(store.purge(orders()).await, Ok(1), "round {round}");
+            run(&client, "COMMIT").await;
+            assert!(store.take(Take::from(orders())).await.expect("it answers").is_empty(), "round {round}");
+            clock.advance(250);
+            within("the maintenance that is due", store.await_upkeep()).await;
+            let taken = store.take(Take::from(orders())).await.expect("it answers");
+            assert_eq!(taken.len(), 1, "round {round}");
+            assert_eq!(&taken[0].message.body[..], b"spared");
+        }
     });
 }

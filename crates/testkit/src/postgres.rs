@@ -151,6 +151,14 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// Runs SQL as the superuser with `psql`, for tests without a client of their own.
+    pub fn psql(&self, database: &str, sql: &str) {
+        let mut psql = command("psql", None);
+        psql.args(["--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", &self.url(database), "-c", sql]);
+        let ran = psql.output().unwrap_or_else(|error| panic!("{psql:?}: {error}"));
+        assert!(ran.status.success(), "{psql:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+
     /// The id of its process.
     pub fn pid(&self) -> u32 {
         self.child.0.id()

@@ -85,6 +85,7 @@ pub const CODES: &[Code] = &[
     lasting(410, "lease_lost", "The lease is lost"),
     lasting(409, "key_taken", "The key is taken"),
     retryable(409, "leased", "Somebody holds the message"),
+    retryable(409, "busy", "An open transaction holds the key or the message"),
     lasting(409, "dead", "The message is dead"),
     lasting(409, "not_dead", "The message is not dead"),
     lasting(409, "not_leased", "Nobody holds the message"),

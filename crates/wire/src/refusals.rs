@@ -14,7 +14,7 @@ pub(crate) const ANY: &[&str] = &[
 /// Where a token may be required.
 pub(crate) const SCOPED: &[&str] = &["token_required", "forbidden"];
 /// Where the store is called.
-pub(crate) const STORE: &[&str] = &["closed", "unavailable", "foreign_data"];
+pub(crate) const STORE: &[&str] = &["closed", "unavailable", "foreign_data", "busy"];
 /// Where a message or setting may change.
 pub(crate) const CHANGE: &[&str] = &["outcome_unknown", "disk_full", "queue_reserved"];
 pub(crate) const QUEUE: &[&str] = &["invalid_queue_name"];

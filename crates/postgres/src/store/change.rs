@@ -44,6 +44,11 @@ impl Inner {
             Err(failure) => vec![Err(failed(failure, Some(queue))); moves.len()],
         };
         self.waiters.hint(queue);
+        for answer in &answers {
+            if let Ok(Rescheduled::Moved(_, due)) = answer {
+                self.tell_due(queue, *due);
+            }
+        }
         answers
     }
 

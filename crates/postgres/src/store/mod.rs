@@ -2,8 +2,9 @@
 //!
 //! # Layout
 //! - `put`, `take`, `settle`, `change`, `inspect`, `dead`, `configure`: the calls by kind
-//! - `waiting`, `timer`: takes that wait, and takes whose callers were dropped
-//! - `session`: leases that end with this process, and the number of leases; `upkeep`: periodic maintenance
+//! - `waiting`, `timer`: takes that wait, and takes whose callers were dropped; `hints`: what wakes those of other processes
+//! - `session`: leases that end with this process, and the number of leases; `upkeep`: periodic maintenance; `spared`: what a purge
+//!   has spared
 //! - `open`: the requirements on a PostgreSQL, and the installation of the schema
 //! - `message`, `settings`, `refusal`, `deaths`: conversion of rows, JSON, codes and notes
 
@@ -11,6 +12,7 @@ mod change;
 mod configure;
 mod dead;
 mod deaths;
+mod hints;
 mod inspect;
 mod message;
 mod open;
@@ -20,6 +22,7 @@ mod runtime;
 mod session;
 mod settings;
 mod settle;
+mod spared;
 mod take;
 mod timer;
 mod upkeep;
@@ -43,8 +46,10 @@ use tokio::runtime::Handle;
 use tokio_postgres::Row;
 
 use deaths::Deaths;
+use hints::Hints;
 use runtime::OwnRuntime;
 use session::{Leases, Session};
+use spared::Spared;
 use take::Floors;
 use timer::Timer;
 use upkeep::Ticks;
@@ -81,12 +86,14 @@ struct Inner {
     clock: Arc<dyn Clock>,
     timer: Timer,
     waiters: WaitingTakes,
+    hints: Arc<Hints>,
     returns: Returns,
     floors: Floors,
     leases: Leases,
     session: Session,
     ticks: Ticks,
     beats: Ticks,
+    spared: Spared,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
     /// Whether any call was made since the last maintenance.
@@ -160,6 +167,7 @@ impl PostgresStore {
         let timer = Timer::start(&clock).map_err(|error| OpenError::Threads { reason: error.to_string() })?;
         let inner = Arc::new(Inner {
             defaults: settings::defaults(&limits, link.address().lock_ms),
+            hints: Arc::new(Hints::new(link.address().listens)),
             link,
             limits,
             clock,
@@ -171,6 +179,7 @@ impl PostgresStore {
             session: Session::default(),
             ticks: Ticks::default(),
             beats: Ticks::default(),
+            spared: Spared::default(),
             deaths: Mutex::default(),
             randoms: (RandomState::new(), AtomicU64::new(0)),
             has_called: AtomicBool::new(false),
@@ -183,6 +192,7 @@ impl PostgresStore {
         store.runtime.spawn(waiting::run(Arc::downgrade(&store.inner)));
         store.runtime.spawn(upkeep::run(Arc::downgrade(&store.inner)));
         store.runtime.spawn(session::run(Arc::downgrade(&store.inner)));
+        store.runtime.spawn(hints::run(Arc::downgrade(&store.inner)));
         Ok(store)
     }
 
@@ -207,6 +217,7 @@ impl PostgresStore {
             let ended = inner.end_session().await;
             inner.has_left.store(true, Ordering::Relaxed);
             inner.timer.stop();
+            inner.hints.close();
             inner.link.close();
             ended.is_ok()
         });
@@ -221,7 +232,9 @@ impl PostgresStore {
     /// Waits until the maintenance that is due has run: under a clock that leaps, a run follows each leap.
     #[doc(hidden)]
     pub async fn await_upkeep(&self) {
-        self.inner.ticks.wait(self.inner.clock.now().mono_ms).await;
+        let now_ms = self.inner.clock.now().mono_ms;
+        self.inner.ticks.wait(now_ms).await;
+        self.inner.spared.ticks.wait(now_ms).await;
     }
 
     /// Runs a call to completion, even if its caller is dropped.
@@ -307,6 +320,7 @@ impl Drop for PostgresStore {
         self.inner.waiters.close();
         self.inner.has_left.store(true, Ordering::Relaxed);
         self.inner.timer.stop();
+        self.inner.hints.close();
         self.inner.link.close();
     }
 }
@@ -411,12 +425,22 @@ impl Store for PostgresStore {
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.purge(&queue).await }).await?
+        self.run(async move {
+            let removed = inner.purge(&queue).await;
+            spared::begin(&inner);
+            removed
+        })
+        .await?
     }
 
     async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.delete_queue(&queue).await }).await?
+        self.run(async move {
+            let removed = inner.delete_queue(&queue).await;
+            spared::begin(&inner);
+            removed
+        })
+        .await?
     }
 
     fn limits(&self) -> &Limits {

@@ -75,7 +75,10 @@ impl Inner {
         }
         for (put, answer) in puts.iter().zip(&answers) {
             match answer {
-                Ok(answer) => self.waiters.hint_due(&put.queue, answer.due),
+                Ok(answer) => {
+                    self.waiters.hint_due(&put.queue, answer.due);
+                    self.tell_due(&put.queue, answer.due);
+                }
                 Err(Error::OutcomeUnknown { .. }) => self.waiters.hint(&put.queue),
                 Err(_) => {}
             }

@@ -92,6 +92,11 @@ impl Inner {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
                 self.waiters.hint_room(&settle.receipt.queue);
             }
+            match answer {
+                Ok(Settled::Ready) => self.hints.tell(&settle.receipt.queue),
+                Ok(Settled::Scheduled(due)) => self.tell_due(&settle.receipt.queue, *due),
+                _ => {}
+            }
         }
         answers
     }
@@ -122,7 +127,10 @@ impl Inner {
         let mut columns = Columns::default();
         receipts.iter().for_each(|receipt| columns.push(receipt, GIVE_BACK));
         let _ = self.settle_rows(&columns).await;
-        receipts.iter().for_each(|receipt| self.waiters.hint_room(&receipt.queue));
+        for receipt in receipts {
+            self.waiters.hint_room(&receipt.queue);
+            self.hints.tell(&receipt.queue);
+        }
     }
 
     /// See [`Store::expire_lease`](dwell_store::Store::expire_lease).
@@ -155,6 +163,9 @@ impl Inner {
             Err(failure) => vec![Err(failed(failure, Some(queue))); leases.len()],
         };
         self.waiters.hint_room(queue);
+        if answers.iter().any(Result::is_ok) {
+            self.hints.tell(queue);
+        }
         answers
     }
 }

@@ -33,6 +33,11 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
+    /// Of a task that does not run yet.
+    pub(super) fn of_none() -> Ticks {
+        Ticks { next_ms: AtomicU64::new(u64::MAX), ended: Notify::new() }
+    }
+
     /// Notes that a run has ended; the next one is due at the end of the sleep.
     pub(super) fn next(&self, inner: &Inner, ms: u64) -> Sleep {
         let next_ms = inner.clock.now().mono_ms.saturating_add(ms);
@@ -168,7 +173,7 @@ impl Inner {
     }
 
     /// A call on behalf of the maintenance, which does not count as a call of the process.
-    async fn rows_by_itself(
+    pub(super) async fn rows_by_itself(
         &self,
         call: &str,
         arguments: &[crate::link::Argument<'_>],

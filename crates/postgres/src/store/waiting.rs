@@ -3,7 +3,8 @@
 //! One task polls for all queues that takes of this process wait on: one statement for up to 500 queues returns for each
 //! whether a message is due, and when to poll next. The task polls at that instant, when a call of this
 //! process has changed the queue, and at least every 250 ms, for changes by other processes. If
-//! messages are due, the waiting takes are served, those that have waited longest first.
+//! messages are due, the waiting takes are served, those that have waited longest first. With more than 500 queues such a sweep is
+//! several statements; queues that have changed, or whose instant has come, are not kept waiting for all of them.
 //!
 //! A take that may wait is listed from its first poll on. If it is the first one on its queues, it also tries once by itself.
 //!
@@ -37,10 +38,13 @@ use super::timer::Sleep;
 use crate::link::locked;
 
 /// The interval at which changes by other processes are noticed, in ms.
-const SWEEP_MS: u64 = 250;
+pub(super) const SWEEP_MS: u64 = 250;
 
 /// The most queues that are polled with one statement, so that it ends long before its timeout.
 const SLICE: usize = 500;
+
+/// How many of them may be urgent: the others of a sweep get on too.
+const URGENT: usize = 400;
 
 /// The most takes that may wait in one process.
 const LIMIT: usize = 1_000_000;
@@ -74,6 +78,8 @@ struct WaitingState {
     is_at_cap: bool,
     /// When all queues were last polled.
     swept_ms: u64,
+    /// The number of statements that polled so far.
+    polls: u64,
     /// The number of queues, and when they were counted.
     known: Option<(u64, u64)>,
 }
@@ -92,6 +98,10 @@ struct WatchedQueue {
     turns: BTreeSet<u64>,
     /// Whether to poll it now.
     has_news: bool,
+    /// Whether to poll it before those that are polled by the sweep alone.
+    is_urgent: bool,
+    /// By which statement it was polled last.
+    polled: u64,
     /// The number of changes so far.
     news: u64,
     /// Whether the due messages could not be taken, and nothing has changed since.
@@ -273,28 +283,45 @@ impl WaitingTakes {
         Some(came.map(|(queue, _)| queue.clone()).collect())
     }
 
-    /// The queues to poll now, or else how long to sleep.
+    /// The queues to poll now, at most a slice of them, or else how long to sleep.
     fn plan(&self, now_ms: u64) -> Plan {
         let mut waits = locked(&self.state);
         if waits.queues.is_empty() {
             return Plan::Sleep(None);
         }
-        let is_sweep = now_ms.saturating_sub(waits.swept_ms) >= SWEEP_MS;
+        // A sweep that lasts longer than its interval is finished first, or it would never come to some queues.
+        let is_over = || !waits.queues.values().any(|watched| watched.has_news && !watched.is_urgent);
+        let is_sweep = now_ms.saturating_sub(waits.swept_ms) >= SWEEP_MS && is_over();
         if is_sweep {
             waits.swept_ms = now_ms;
         }
         let mut wake_ms = waits.swept_ms.saturating_add(SWEEP_MS);
-        let mut queues = Vec::new();
+        let (mut urgent, mut others) = (Vec::new(), Vec::new());
         for (queue, watched) in &mut waits.queues {
-            if is_sweep || watched.next_ms.is_some_and(|next_ms| next_ms <= now_ms) {
+            if watched.next_ms.is_some_and(|next_ms| next_ms <= now_ms) {
                 watched.has_news();
+            } else if is_sweep && !watched.has_news {
+                watched.is_swept();
             }
-            if std::mem::take(&mut watched.has_news) {
+            match (watched.has_news, watched.is_urgent) {
+                (true, true) => urgent.push((watched.polled, queue.clone())),
+                (true, false) => others.push((watched.polled, queue.clone())),
+                (false, _) => wake_ms = watched.next_ms.map_or(wake_ms, |next_ms| wake_ms.min(next_ms)),
+            }
+        }
+        // Those that were polled least recently come first, or it would never come to some that always have news.
+        urgent.sort_unstable();
+        others.sort_unstable();
+        let rest = urgent.split_off(urgent.len().min(URGENT));
+        let queues = urgent.into_iter().chain(others).chain(rest).take(SLICE);
+        let queues: Vec<QueueName> = queues.map(|(_, queue)| queue).collect();
+        waits.polls += 1;
+        let polls = waits.polls;
+        for queue in &queues {
+            if let Some(watched) = waits.queues.get_mut(queue) {
+                (watched.has_news, watched.is_urgent, watched.polled) = (false, false, polls);
                 // Until the answer arrives every put is a change: the statement may not have seen it.
                 (watched.next_ms, watched.head_ms) = (None, None);
-                queues.push(queue.clone());
-            } else if let Some(next_ms) = watched.next_ms {
-                wake_ms = wake_ms.min(next_ms);
             }
         }
         if queues.is_empty() { Plan::Sleep(Some(wake_ms)) } else { Plan::Ask(queues, waits.is_at_cap) }
@@ -355,7 +382,7 @@ impl WaitingTakes {
         for queue in queues {
             if let (Some(watched), Some(news)) = (waits.queues.get_mut(queue), due.get(queue)) {
                 watched.is_tried |= watched.news == *news;
-                watched.has_news = true;
+                (watched.has_news, watched.is_urgent) = (true, true);
             }
         }
     }
@@ -363,6 +390,12 @@ impl WaitingTakes {
 
 impl WatchedQueue {
     fn has_news(&mut self) {
+        self.is_swept();
+        self.is_urgent = true;
+    }
+
+    /// Something may have changed, and nothing says so.
+    fn is_swept(&mut self) {
         (self.has_news, self.is_tried) = (true, false);
         self.news += 1;
     }
@@ -386,9 +419,7 @@ pub(super) async fn run(inner: Weak<Inner>) {
             }
             match inner.waiters.plan(inner.clock.now().mono_ms) {
                 Plan::Ask(queues, is_at_cap) => {
-                    for slice in queues.chunks(SLICE) {
-                        inner.ask(slice, is_at_cap).await;
-                    }
+                    inner.ask(&queues, is_at_cap).await;
                     continue;
                 }
                 Plan::Sleep(until) => until.map(|until| inner.timer.sleep_until(until)),
@@ -710,4 +741,64 @@ impl Drop for TakeFuture {
 
 fn receipts(answer: TakeAnswer) -> Vec<Receipt> {
     answer.into_iter().flatten().map(|delivery| delivery.receipt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(index: usize) -> QueueName {
+        format!("q{index}").parse().unwrap()
+    }
+
+    fn polled(waits: &WaitingTakes, now_ms: u64) -> Vec<QueueName> {
+        match waits.plan(now_ms) {
+            Plan::Ask(queues, _) => queues,
+            Plan::Sleep(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_long_sweep_comes_to_every_queue_and_keeps_no_news_waiting() {
+        let waits = WaitingTakes::default();
+        let queues: Vec<QueueName> = (0..1_200).map(queue).collect();
+        for queue in &queues {
+            waits.list(Take::from(queue.clone()), &Ticket::new().0, usize::MAX).unwrap();
+        }
+        let mut now_ms = 10_000;
+        for _ in 0..2 {
+            let first: HashSet<QueueName> = polled(&waits, now_ms).into_iter().collect();
+            assert_eq!(first.len(), SLICE);
+            let changed = queues.iter().find(|queue| !first.contains(*queue)).unwrap();
+            waits.hint(changed);
+            // Each statement lasts longer than the interval of sweeps.
+            now_ms += SWEEP_MS + 1;
+            let second = polled(&waits, now_ms);
+            assert_eq!(&second[0], changed, "news comes first");
+            waits.hint(&second[1]);
+            now_ms += SWEEP_MS + 1;
+            let third = polled(&waits, now_ms);
+            assert_eq!(third[0], second[1], "a queue that was polled may have news again");
+            let all: HashSet<QueueName> = first.into_iter().chain(second).chain(third).collect();
+            assert_eq!(all.len(), queues.len());
+            now_ms += SWEEP_MS + 1;
+        }
+    }
+
+    #[test]
+    fn urgent_queues_leave_room_for_the_sweep() {
+        let waits = WaitingTakes::default();
+        let queues: Vec<QueueName> = (0..1_000).map(queue).collect();
+        for queue in &queues {
+            waits.list(Take::from(queue.clone()), &Ticket::new().0, usize::MAX).unwrap();
+        }
+        let mut seen: HashSet<QueueName> = polled(&waits, 10_000).into_iter().collect();
+        for round in 1..=6 {
+            queues[..600].iter().for_each(|queue| waits.hint(queue));
+            let slice = polled(&waits, 10_000 + round);
+            assert_eq!(slice.len(), SLICE);
+            seen.extend(slice);
+        }
+        assert_eq!(seen.len(), queues.len());
+    }
 }

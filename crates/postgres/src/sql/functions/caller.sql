@@ -37,6 +37,22 @@ BEGIN
 END
 $$;
 
+-- The channel of hints, whose payload is a queue's name: `dwell.ready`. The name of a channel has up to 63 bytes, and so has
+-- the schema's.
+CREATE OR REPLACE FUNCTION hint_channel() RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT CASE WHEN octet_length(current_schema()) <= 57 THEN current_schema() || '.ready' ELSE hashtextextended(current_schema(), 0) || '.ready' END
+$$;
+
+-- Hints for the processes that listen, all in one transaction. Returns the channel.
+CREATE OR REPLACE FUNCTION hint_1(p_queues text[]) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+BEGIN
+  PERFORM pg_notify(hint_channel(), q.name) FROM unnest(p_queues) AS q (name);
+  RETURN hint_channel();
+END
+$$;
+
 -- The common part of the functions below: converts the SQL types of a put for `put_one`.
 CREATE OR REPLACE FUNCTION put_sql(queue text, body bytea, delay interval, due timestamptz, level int, key bytea,
   on_conflict text, priority bigint, headers jsonb, lease interval, max_attempts bigint, expires timestamptz,
@@ -79,7 +95,7 @@ BEGIN
     PERFORM refuse(a.code, a.info);
   END IF;
   IF a.code = '' AND current_setting('dwell.hint', true) = 'on' AND a.due - clock_ms() < 250 THEN
-    PERFORM pg_notify(current_schema() || '.ready', queue);
+    PERFORM pg_notify(hint_channel(), queue);
   END IF;
   RETURN a;
 END

@@ -77,6 +77,7 @@ DECLARE
   c record;
   target record;
   n int := greatest(cardinality(p_id), cardinality(p_key));
+  since bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   IF NOT is_queue_name(p_queue) THEN
@@ -85,6 +86,7 @@ BEGIN
   f := facts_of(p_queue, p_defaults);
   IF n > 1 THEN
     -- Locks keys, then messages, each in order, so that concurrent batches do not deadlock.
+    since := clock_ms();
     FOR target IN
       SELECT 1 AS class, u.key AS key, NULL::uuid AS id FROM unnest(p_key) AS u (key) WHERE u.key IS NOT NULL
       UNION SELECT 2, NULL, u.id FROM unnest(p_id) AS u (id) WHERE u.id IS NOT NULL
@@ -99,6 +101,7 @@ BEGIN
       EXCEPTION WHEN lock_not_available THEN
         PERFORM set_config('lock_timeout', '5ms', true);
       END;
+      since := shorten_waits(since);
     END LOOP;
   END IF;
   FOR at IN 1 .. n LOOP

@@ -68,6 +68,19 @@ BEGIN
 END
 $$;
 
+-- As the part of the maintenance that is about purges; returns whether all of them are finished.
+CREATE OR REPLACE FUNCTION clean_1(p_defaults jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
+BEGIN
+  BEGIN
+    PERFORM clean_purges(p_defaults, clock_ms(), 10000);
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    NULL;
+  END;
+  RETURN NOT EXISTS (SELECT FROM purge p WHERE NOT p.is_done);
+END
+$$;
+
 -- Notes which slots are over, and returns the tables that may be empty: N is slot N, 100 + N is part N of `standing`.
 -- `p_sealed`: every message due before it is visible by now, or never will be. Locks no table.
 CREATE OR REPLACE FUNCTION idle_1(p_sealed bigint) RETURNS SETOF int
@@ -104,43 +117,74 @@ BEGIN
 END
 $$;
 
--- Whether a touched message has its body in this slot. Leases have no index for it: they are read.
-CREATE OR REPLACE FUNCTION is_needed(p_slot int) RETURNS boolean
+-- The numbers of touched messages that have their bodies in this slot; of more than 1000 only so many that it shows. Leases have
+-- no index for it: they are read.
+CREATE OR REPLACE FUNCTION needed_in(p_slot int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN EXISTS (SELECT FROM standing_6 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_3 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_4 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_5 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_0 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_1 x WHERE slot_in(x.id) = p_slot)
-    OR EXISTS (SELECT FROM standing_2 x WHERE slot_in(x.id) = p_slot);
+  RETURN ARRAY(SELECT number_of(t.id) FROM (
+    SELECT x.id FROM standing_6 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_3 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_4 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_5 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_0 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_1 x WHERE slot_in(x.id) = p_slot
+    UNION ALL SELECT x.id FROM standing_2 x WHERE slot_in(x.id) = p_slot
+  ) t LIMIT 1001);
+END
+$$;
+
+-- Whether these bodies of a slot are so few that they can be written again, in place of all that is in its table: at most 1000
+-- and 16 MiB, and less than half of the table.
+CREATE OR REPLACE FUNCTION are_few(p_slot int, numbers bigint[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+  bytes bigint;
+BEGIN
+  IF cardinality(numbers) > 1000 THEN
+    RETURN false;
+  ELSIF cardinality(numbers) > 0 THEN
+    -- The length of a body is known without reading it.
+    EXECUTE format('SELECT sum(octet_length(b.body) + 1000) FROM body_%s b WHERE b.number = ANY ($1)', p_slot) INTO bytes USING numbers;
+    RETURN coalesce(bytes, 0) <= 16777216 AND pg_table_size('body_' || p_slot) > 1048576 + 2 * coalesce(bytes, 0);
+  END IF;
+  RETURN true;
 END
 $$;
 
 -- Gives back the space of one table that `idle_1` named, if it is empty. Returns whether it did. What others have locked is
 -- skipped, and no transaction waits for this longer than `lock_timeout`, besides writers to a slot that is over.
+--
+-- A few bodies that are still needed, of dead messages and of those that came back, are written once more, into the same slot:
+-- ids say where a body is.
 CREATE OR REPLACE FUNCTION give_back_1(p_table int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
   n int := p_table % 100;
   is_empty boolean;
+  needed bigint[];
+  kept body[];
 BEGIN
   -- One process at a time.
   IF NOT pg_try_advisory_xact_lock(1685546350, hashtext(current_schema() || p_table)) THEN
     RETURN false;
   ELSIF p_table < 100 THEN
-    IF is_needed(n) THEN
+    IF NOT are_few(n, needed_in(n)) THEN
       RETURN false;
     END IF;
     -- Keeps writers out, not readers, while it looks again: a message may have been put and taken meanwhile.
     EXECUTE format('LOCK TABLE pend_%1$s, body_%1$s IN SHARE ROW EXCLUSIVE MODE', n);
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM pend_%s)', n) INTO is_empty;
-    IF NOT is_empty OR is_needed(n) OR NOT EXISTS (SELECT FROM slot s WHERE s.slot = n AND s.quiet_until > now) THEN
+    needed := needed_in(n);
+    IF NOT is_empty OR NOT are_few(n, needed) OR NOT EXISTS (SELECT FROM slot s WHERE s.slot = n AND s.quiet_until > now) THEN
       RETURN false;
     END IF;
+    IF cardinality(needed) > 0 THEN
+      EXECUTE format('SELECT array_agg(b::body) FROM body_%s b WHERE b.number = ANY ($1)', n) INTO kept USING needed;
+    END IF;
     EXECUTE format('TRUNCATE pend_%1$s, body_%1$s', n);
+    INSERT INTO body SELECT k.* FROM unnest(kept) k;
     RETURN true;
   END IF;
   IF n = part_now(n / 3 * 3, now) THEN

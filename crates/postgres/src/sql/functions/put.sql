@@ -367,6 +367,7 @@ DECLARE
   n int := coalesce(cardinality(p_body), 0);
   each record;
   busy text[] := '{}';
+  since bigint;
   -- The number of idempotency keys of each queue in the batch, as jsonb by name.
   remembered jsonb := '{}';
 BEGIN
@@ -390,6 +391,7 @@ BEGIN
     END LOOP;
     RETURN;
   END IF;
+  since := clock_ms();
   FOR each IN
     SELECT 1 AS class, home_of(u.queue, 0) AS qid, u.idempotency_key AS name FROM unnest(p_queue, p_idempotency_key) AS u (queue, idempotency_key)
       WHERE u.idempotency_key IS NOT NULL
@@ -414,6 +416,7 @@ BEGIN
       -- At most one long wait per call.
       PERFORM set_config('lock_timeout', '5ms', true);
     END;
+    since := shorten_waits(since);
   END LOOP;
   IF p_idempotency_key IS NOT NULL THEN
     FOR q IN SELECT DISTINCT u.queue FROM unnest(p_queue, p_idempotency_key) AS u (queue, idempotency_key) WHERE u.idempotency_key IS NOT NULL LOOP

@@ -28,6 +28,21 @@ BEGIN
 END
 $$;
 
+-- Takes what was waited since `p_since` from the limit of the waits to come, so that the limit bounds their sum. Returns the
+-- present instant: where the next wait may begin. A step without a wait is shorter than 50 ms.
+CREATE OR REPLACE FUNCTION shorten_waits(p_since bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  now bigint := clock_ms();
+BEGIN
+  IF now - p_since >= 50 THEN
+    PERFORM set_config('lock_timeout', greatest(s.setting::bigint - (now - p_since), 5)::text, true)
+      FROM pg_settings s WHERE s.name = 'lock_timeout';
+  END IF;
+  RETURN now;
+END
+$$;
+
 -- With an old snapshot a transaction would put into a purged home. The value of a sequence is not subject to the snapshot.
 CREATE OR REPLACE FUNCTION check_purges() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

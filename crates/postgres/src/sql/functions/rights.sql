@@ -1,4 +1,4 @@
--- Only the owner has any rights. `grant.sql` grants a role those that it needs.
+-- Only the owner has any rights. `dwell postgres grant` grants a role those that it needs.
 DO $$
 DECLARE
   f regprocedure;
