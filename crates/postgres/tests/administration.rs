@@ -172,7 +172,7 @@ fn a_role_for_servers_owns_nothing_and_serves() {
         let store = open(&as_serving).await.expect("that is all it needs");
         store.publish_defaults().await.expect("it may");
         assert!(store.put(vec![put("a"), put("b")]).await.iter().all(Result::is_ok));
-        let taken = store.take(Take::from(orders()).bound()).await.expect("it is due");
+        let taken = store.take(Take::from(orders()).session()).await.expect("it is due");
         let settle = Settle { receipt: taken[0].receipt.clone(), action: Action::Ack };
         assert!(store.settle(vec![settle]).await[0].is_ok());
         assert_eq!(store.stats(orders()).await.expect("it is there").counts.ready, 1);

@@ -298,7 +298,7 @@ fn check_service(work: &Workload, found: &StoreContent, store: &mut Driven) -> R
             if taken.message.standing.due > taken.taken_at {
                 return Err(format!("message {} was early", taken.message.number));
             }
-            if work.receipts.iter().any(|receipt| receipt.idempotency_key == taken.receipt.idempotency_key) {
+            if work.receipts.iter().any(|receipt| receipt.token == taken.receipt.token) {
                 return Err(format!("the receipt of message {} was issued before", taken.message.number));
             }
         }

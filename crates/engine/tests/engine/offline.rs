@@ -354,7 +354,7 @@ fn what_tables_have_lost_comes_out_of_the_journal_as_it_stood() {
     }
     assert!(found > 100, "{found}");
     // Settled messages do not come back although their puts are there.
-    assert!(live.len() < 120 && due.iter().all(|name| files(&disk).contains_key(name)));
+    assert!(live.len() < 120 && tables.iter().all(|name| files(&disk).contains_key(name)));
 }
 
 /// The number of places of a file that are damaged, unless `DWELL_EVERY_BYTE` is set: then each.
