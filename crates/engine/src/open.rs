@@ -121,6 +121,7 @@ pub(crate) fn open(
         Arc::clone(executor),
     );
     context.run_bytes = options.run_bytes;
+    context.damaged = Arc::clone(&counters.damaged);
     budget.set_files(step.both().1.memory() as u64);
     let flush = Flush::new(budget, context.clone(), manifest.clone());
     let mut report = recovered.report.clone();

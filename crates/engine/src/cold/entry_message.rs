@@ -10,7 +10,8 @@ use super::EntryRef;
 use crate::journal::segment::{BodyRef, Segment};
 use crate::table::TableEntry;
 
-/// A message as it is handed over: dead if it is over, else ready if it is due by `ready_until`.
+/// A message as it is handed over: dead if it is over, else ready if it is due by `ready_until`. What expires by then is
+/// dead even if it is not over: its expiry is among those that could not be read.
 pub(super) fn cold_message(
     spot: EntryRef,
     found: TableEntry,
@@ -20,6 +21,10 @@ pub(super) fn cold_message(
 ) -> ColdMessage<BodyRef> {
     let ready_since = found.entry.ready_since;
     let mut message = message(found, segment);
+    let Standing { state, expires, .. } = &message.standing;
+    let is_pending = matches!(state, State::Scheduled | State::Ready);
+    let died_unread = !is_over && is_pending && expires.is_some_and(|expires| expires <= ready_until);
+    let is_over = is_over || died_unread;
     if is_over {
         message.standing = expired(&message.standing);
     } else if message.standing.state == State::Scheduled && message.standing.due <= ready_until {
@@ -27,7 +32,7 @@ pub(super) fn cold_message(
     }
     let file = NonZeroU32::new(spot.file).expect("files are counted from 1");
     let copy = CopyAt { file, ordinal: spot.ordinal };
-    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ready_until) }
+    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ready_until), died_unread }
 }
 
 /// The standing of a message without a holder, once its expiry has come.

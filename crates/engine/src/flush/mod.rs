@@ -218,11 +218,6 @@ impl Flush {
         Ok((path, file))
     }
 
-    /// The number of bodies that failed their checksums when they were to be copied.
-    pub(crate) fn damaged(&self) -> u64 {
-        self.context.damaged.load(Ordering::Relaxed)
-    }
-
     /// The number of unreadable runs that were rebuilt.
     pub(crate) fn rebuilt(&self) -> u64 {
         self.context.rebuilt.load(Ordering::Relaxed)

@@ -80,7 +80,8 @@ pub(crate) struct ShardCounters {
     pub(crate) body_writes: AtomicU64,
     pub(crate) runs: AtomicU64,
     pub(crate) held: AtomicU64,
-    pub(crate) damaged: AtomicU64,
+    /// The number of bodies that failed their checksums when they were to be copied, counted by the copying.
+    pub(crate) damaged: Arc<AtomicU64>,
     pub(crate) runs_damaged: AtomicU64,
     pub(crate) memory_full: AtomicU64,
     pub(crate) runs_rebuilt: AtomicU64,
@@ -436,7 +437,6 @@ impl Shard {
         tell(&self.counters.runs, (cold.numbers().len() + cold.keys().len()) as u64);
         tell(&self.counters.table_bytes, self.flush.table_bytes);
         tell(&self.counters.body_writes, self.flush.body_writes);
-        tell(&self.counters.damaged, self.flush.damaged());
         tell(&self.counters.runs_damaged, cold.damaged_runs());
         tell(&self.counters.memory_full, cold.memory_full());
         tell(&self.counters.runs_rebuilt, self.flush.rebuilt());

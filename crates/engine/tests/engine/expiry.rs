@@ -589,6 +589,82 @@ fn what_can_be_read_again_expires_though_nobody_asks_for_it() {
     assert_eq!(counts(&mut store, "q"), (0, COUNT));
 }
 
+/// Crash story: 1. Messages have expired, and the journal says what time it was. 2. The power fails, and the clock steps
+/// back. 3. While the store is opened, the expiries of a table cannot be read; the place can be read soon after. 4. A list
+/// showed the messages as ready, since they had not expired by the present clock.
+#[test]
+fn what_had_expired_before_a_step_back_stays_dead_though_its_expiry_could_not_be_read_at_the_step() {
+    type Look = fn(&mut Driven);
+    let get = |store: &mut Driven, target: Target, dead: bool| {
+        let engine = store.engine.clone();
+        store.run(engine.get(queue("q"), vec![target], dead)).pop().unwrap()
+    };
+    let key = || Target::Key(Key::new(KEY).unwrap());
+    let looks: [(&str, Look); 4] = [
+        ("nothing", |_| {}),
+        ("list", |store| {
+            for state in [StateKind::Scheduled, StateKind::Ready] {
+                assert_eq!(listed(store, "q", state, 7), 0, "{state}");
+            }
+        }),
+        ("peek", |store| {
+            let engine = store.engine.clone();
+            assert_eq!(store.run(engine.peek(queue("q"), StateKind::Ready)).unwrap(), None);
+        }),
+        ("take", |store| assert!(store.take(Take::from(queue("q")).max(1_000)).unwrap().is_empty())),
+    ];
+    for (name, look) in looks {
+        for reopens in [false, true] {
+            let mut store = filled();
+            let keyed = get(&mut store, key(), false).unwrap();
+            let (path, at) = chunk(&store.disk);
+            // They have been due, and have expired, when the clock steps back to before either.
+            if reopens {
+                store.advance(2 * HOUR_MS);
+                assert_eq!(counts(&mut store, "q"), (0, COUNT));
+                let (disk, clock) = store.kill();
+                disk.power_on(Crash::Keep);
+                clock.step_wall(start().after(HOUR_MS / 2).unwrap());
+                disk.rot_at(&path, at);
+                store = small(disk, clock, 16 * 1024);
+            } else {
+                store.disk.rot_at(&path, at);
+                store.clock.advance(2 * HOUR_MS);
+                // Any call records the latest time.
+                let engine = store.engine.clone();
+                store.run(engine.stats(queue("none"))).unwrap_err();
+                store.clock.step_wall(start().after(HOUR_MS / 2).unwrap());
+                store.run(engine.stats(queue("none"))).unwrap_err();
+            }
+            store.disk.heal_rot(|_| true);
+            look(&mut store);
+            for found in [get(&mut store, Target::Id(keyed.id), false), get(&mut store, key(), true)] {
+                let found = found.unwrap();
+                assert_eq!(found.id, keyed.id);
+                assert_eq!(found.standing.state.kind(), StateKind::Dead, "{name}, {reopens}");
+            }
+            assert_eq!(listed(&mut store, "q", StateKind::Ready, 7), 0, "{name}, {reopens}");
+            assert_eq!(listed(&mut store, "q", StateKind::Scheduled, 7), 0, "{name}, {reopens}");
+            store.advance(1_000);
+            assert_eq!(counts(&mut store, "q"), (0, COUNT), "{name}, {reopens}");
+            assert_eq!(listed(&mut store, "q", StateKind::Dead, 7), COUNT as usize, "{name}, {reopens}");
+            let deaths = store.run({
+                let engine = store.engine.clone();
+                async move { engine.deaths().await }
+            });
+            let of_q = deaths.unwrap().into_iter().find(|counted| counted.queue == Some(queue("q")));
+            if !reopens {
+                assert_eq!(of_q.unwrap().deaths.expiry, COUNT, "{name}: each is counted once");
+            }
+            // And an opening later comes to the same result.
+            let (disk, clock) = store.kill();
+            disk.power_on(Crash::Keep);
+            let mut store = small(disk, clock, 16 * 1024);
+            assert_eq!(counts(&mut store, "q"), (0, COUNT), "{name}, {reopens}");
+        }
+    }
+}
+
 #[test]
 fn a_queue_that_cannot_be_swept_can_be_deleted() {
     let mut store = filled();

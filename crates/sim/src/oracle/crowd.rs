@@ -9,7 +9,7 @@ use super::group::GroupEvent;
 use super::message::{MessagePhase, TrackedMessage};
 use super::policy::{DEAD_MAX, Dying};
 use super::track::Track;
-use super::{GroupId, Oracle, known_of, of_queue};
+use super::{Action, Address, GroupId, Oracle, StoreCall, known_of, of_queue};
 
 /// Records which messages of a group are dead, or were dead and are gone.
 pub(super) fn note_deaths(died: &mut BTreeMap<u64, i64>, track: &Track<GroupEvent>) {
@@ -83,6 +83,17 @@ impl Oracle {
         }
     }
 
+    /// Whether a message may be leased under this token.
+    fn may_hold(&self, message: Address, token: u128) -> bool {
+        let is_held = |known: &TrackedMessage| match known.standing.phase {
+            MessagePhase::Leased(lease) => lease.token.is_none_or(|held| held == token),
+            MessagePhase::Pending | MessagePhase::Dead(_) | MessagePhase::Gone(_) => false,
+        };
+        let track = self.groups.get(&message.group());
+        let states = track.into_iter().flat_map(|track| &track.states);
+        states.flat_map(|state| &state.messages).any(|known| known.no == message.no && is_held(known))
+    }
+
     /// The messages of a queue that may have died; `None` if the queue never had a limit.
     pub(super) fn crowd(&self, queue: u32) -> Option<Vec<Dying>> {
         self.policies.get(&queue).filter(|policy| policy.was_ever_set(DEAD_MAX))?;
@@ -96,6 +107,15 @@ impl Oracle {
                 if let Some(by) = dies_by(message, self.latest_wall) {
                     note(&mut crowd, message.no, by);
                 }
+            }
+        }
+        // A bury under way may have buried its message.
+        for (ask, ..) in self.open.values() {
+            if let StoreCall::Settle { message, token, action: Action::Bury { .. } } = ask
+                && message.queue == queue
+                && self.may_hold(*message, *token)
+            {
+                note(&mut crowd, message.no, self.latest_wall);
             }
         }
         Some(crowd.into_iter().map(|(no, by)| Dying { no, by }).collect())

@@ -670,6 +670,29 @@ fn no_more_dead_go_than_others_have_died_since() {
 }
 
 #[test]
+fn a_bury_under_way_may_have_displaced_another() {
+    let second = Address { queue: 1, key: None, no: 2 };
+    // The older one is looked for before the bury of the younger one is answered.
+    let lost = |most: &str, token: u128| {
+        let story = buried(set(story(), DEAD_MAX, most)).at(1_010);
+        let answer = StoreAnswer::Put(PutHeard::Created { id: 2, due: 1_010 });
+        let mut story = story.said(StoreCall::Put(second.group(), spec(2, 1_010)), answer);
+        let delivered = Delivered { no: 2, id: 2, token: 8, ..story.delivery(1_010, 1, 8) };
+        story = story.said(take(), StoreAnswer::Took(vec![(second, delivered)]));
+        let bury = StoreCall::Settle { message: second, token, action: Action::Bury { priority: None } };
+        let under_way = story.begin(bury);
+        let ask = StoreCall::Get(MESSAGE.group(), GroupTarget::Message(1), false);
+        story = story.said(ask, StoreAnswer::Got(FoundMessage::Nothing));
+        let heard = if token == 8 { SettleHeard::Dead } else { SettleHeard::LeaseLost };
+        story.end(under_way, StoreAnswer::Settled(heard));
+        story
+    };
+    lost("1", 8).honest();
+    lost("2", 8).lie(ViolationKind::Lost);
+    lost("1", 9).lie(ViolationKind::Lost);
+}
+
+#[test]
 fn a_loss_of_power_may_bring_back_what_retention_took_away() {
     let gone = || {
         let story = buried(set(on_a_machine(), DEAD_TTL, "500")).at(1_500);

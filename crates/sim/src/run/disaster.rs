@@ -393,6 +393,7 @@ impl World {
     /// Ends the process: no command under way will be answered.
     fn end_process(&mut self) {
         let now = self.reading();
+        self.note_scars();
         self.running = None;
         let ops: Vec<Op> = self.flights.iter().flat_map(|flight| flight.ops.iter().copied()).collect();
         let flights = std::mem::take(&mut self.flights);

@@ -302,11 +302,11 @@ impl World {
         let (abandoned, unread) = (noticed(&mut self.abandoned), noticed(&mut self.unread));
         if let Some(running) = &mut self.running {
             let is_open = running.driver.turn_alone();
-            self.is_scarred |= running.engine.counters().damaged > 0;
             if is_open {
                 self.schedule.go_on(&running.driver, &mut self.rng, &mut self.trace);
             }
         }
+        self.note_scars();
         for op in abandoned {
             self.oracle.abandon(op, now);
         }
@@ -316,6 +316,12 @@ impl World {
         for flight in std::mem::take(&mut self.flights) {
             self.listen(flight, true);
         }
+    }
+
+    /// Notes whether damaged bodies were copied, so that they remain damaged when the rot has gone.
+    pub(super) fn note_scars(&mut self) {
+        let running = self.running.as_ref();
+        self.is_scarred |= running.is_some_and(|running| running.engine.counters().damaged > 0);
     }
 
     /// Starts a call: its commands are in the store's inbox when this returns.

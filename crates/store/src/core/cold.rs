@@ -48,13 +48,26 @@ pub struct ColdMessage<B> {
     pub copy: CopyAt,
     /// If it expired while it was cold: the last time that it was [promoted](Cold::promote) to.
     pub over_by: Option<Timestamp>,
+    /// Whether it still counts as pending, though it is dead: it had expired when it was last promoted, which
+    /// could not be read then.
+    pub died_unread: bool,
 }
 
 impl<B> ColdMessage<B> {
+    /// Whether it counts as dead among the cold ones.
+    pub(super) fn counts_as_dead(&self) -> bool {
+        matches!(self.message.standing.state, State::Dead(_)) && !self.died_unread
+    }
+
     /// Whether its expiry has passed and it is not dead yet.
     pub(super) fn expires_by(&self, now: Now) -> bool {
         let Standing { state, expires, .. } = &self.message.standing;
         !matches!(state, State::Dead(_)) && expires.is_some_and(|expires| expires <= now.wall)
+    }
+
+    /// Whether it was found among the pending ones, and time makes it a dead one.
+    pub(super) fn dies_by(&self, now: Now) -> bool {
+        self.died_unread || self.expires_by(now)
     }
 }
 

@@ -212,6 +212,12 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// Counts towards the slice a message that turned out to be dead when it was made resident.
+    pub(super) fn count_drawn_dead(&mut self, queue: u32) {
+        self.queues.get_mut(queue).cold.had_over_in = self.slices;
+        self.slice.spend(STANDING);
+    }
+
     /// Expires the first of them. Returns the approximate number of bytes recorded.
     pub(super) fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;

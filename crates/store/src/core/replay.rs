@@ -165,8 +165,7 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If it is resident, or was not counted among the cold.
     pub fn replay_drawn(&mut self, mut cold: ColdMessage<B>, standing: Standing) -> Result<(), ReplayError> {
-        let is_dead = |standing: &Standing| matches!(standing.state, State::Dead(_));
-        let (was_dead, dead) = (is_dead(&cold.message.standing), is_dead(&standing));
+        let (was_dead, dead) = (cold.counts_as_dead(), matches!(standing.state, State::Dead(_)));
         let keyed = !dead && !standing.keyless;
         if let (Some(key), Some(queue), true) =
             (&cold.message.key, self.queues.find(&cold.message.queue), keyed)
@@ -210,13 +209,15 @@ impl<B: StoredBody> Core<B> {
         cold: Option<&mut dyn Cold<B>>,
     ) -> Result<Option<Message<B>>, ReplayError> {
         let Some(found) = self.queues.find(queue) else { return Ok(None) };
-        let slot = match (self.resident_key(found, key), cold) {
-            (Some(slot), _) => Some(slot),
-            (None, Some(cold)) if self.cold > 0 => {
-                cold.by_key(queue, key).map_err(|_| unreadable(None))?.map(|cold| self.page_in(cold))
-            }
-            (None, _) => None,
-        };
+        if self.resident_key(found, key).is_none()
+            && self.cold > 0
+            && let Some(cold) = cold
+            && let Some(cold) = cold.by_key(queue, key).map_err(|_| unreadable(None))?
+        {
+            self.page_in(cold);
+        }
+        // What was cold may have died, which could not be read before.
+        let slot = self.resident_key(found, key);
         Ok(slot.map(|slot| self.message(slot)))
     }
 

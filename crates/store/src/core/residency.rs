@@ -14,8 +14,9 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If it is resident.
     pub fn hold(&mut self, message: Message<B>, copy: CopyAt) {
+        let ready_since = Timestamp::MIN;
         let slot =
-            self.make_resident(ColdMessage { message, ready_since: Timestamp::MIN, copy, over_by: None });
+            self.make_resident(ColdMessage { message, ready_since, copy, over_by: None, died_unread: false });
         self.mark_changed(slot);
     }
 
@@ -105,6 +106,7 @@ impl<B: StoredBody> Core<B> {
     /// is kept.
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
         let Message { number, queue, standing, .. } = &cold.message;
+        let (was_dead, died_unread) = (cold.counts_as_dead(), cold.died_unread);
         let is_dead = matches!(standing.state, State::Dead(_));
         let late = if is_dead { self.late.take(*number) } else { None };
         let over = cold.over_by.zip(standing.expires);
@@ -117,7 +119,11 @@ impl<B: StoredBody> Core<B> {
             rare.died_in = sweeps;
         }
         let queue = entry.queue;
-        self.count_out(queue, is_dead, 1);
+        self.count_out(queue, was_dead, 1);
+        if died_unread {
+            self.deaths.expired(&self.queues.get(queue).name, 1);
+            self.expect_end_of_expired(queue);
+        }
         slot
     }
 
@@ -130,7 +136,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
-        let ColdMessage { message, ready_since, copy, over_by: _ } = cold;
+        let ColdMessage { message, ready_since, copy, .. } = cold;
         let queue = self.queues.find_or_insert(&message.queue);
         let Message { id, number, body, key, headers, created, lease_ms, max_attempts, standing, .. } =
             message;
@@ -177,10 +183,14 @@ impl<B: StoredBody> Core<B> {
 
     /// Makes a cold message resident and lets time act on it. Its queue was touched before.
     pub(super) fn draw(&mut self, cold: ColdMessage<B>, now: Now, log: &mut impl Log<B>) {
-        let is_over = cold.expires_by(now);
+        let (is_over, died_unread) = (cold.expires_by(now), cold.died_unread);
         let slot = self.page_in(cold);
+        let queue = self.entries.get(slot).queue;
+        if died_unread {
+            self.count_drawn_dead(queue);
+        }
         if is_over {
-            self.expire_drawn(self.entries.get(slot).queue, now, log);
+            self.expire_drawn(queue, now, log);
         }
     }
 
@@ -194,7 +204,7 @@ impl<B: StoredBody> Core<B> {
             unreachable!("only a log that has cold messages makes them so");
         };
         cold.due(&name, ready_until, &mut drawn)?;
-        let all_over = !drawn.is_empty() && drawn.iter().all(|cold| cold.expires_by(now));
+        let all_over = !drawn.is_empty() && drawn.iter().all(|cold| cold.dies_by(now));
         for cold in drawn {
             self.draw(cold, now, log);
         }
@@ -227,7 +237,7 @@ impl<B: StoredBody> Core<B> {
         if let Some(cold) = log.cold() {
             cold.page(&name, state, ready_until, after, count, &mut drawn)?;
         }
-        let is_enough = !drawn.iter().any(|cold| cold.expires_by(now));
+        let is_enough = !drawn.iter().any(|cold| cold.dies_by(now));
         drawn.into_iter().for_each(|cold| self.draw(cold, now, log));
         Ok(is_enough)
     }

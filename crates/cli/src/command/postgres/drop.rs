@@ -39,7 +39,8 @@ struct Shown<'a> {
 
 impl Drop {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        if !self.yes && !(io::stdin().is_terminal() && context.output.is_human()) {
+        let can_ask = io::stdin().is_terminal() && context.output.is_human();
+        if !self.yes && !can_ask {
             return Err(Failure::usage("this removes all messages for good: say --yes"));
         }
         let contents = self.schema.administer(async |administration| administration.contents().await)?;

@@ -198,7 +198,9 @@ impl Toy {
             assert!(std::mem::replace(&mut copy.is_cold, false));
             let mut cold = copy.cold.clone();
             let standing = &mut cold.message.standing;
-            if std::mem::take(&mut copy.is_over) {
+            let has_expired = standing.expires.is_some_and(|at| at <= copy.ready_until);
+            cold.died_unread = !copy.is_over && has_expired && !matches!(standing.state, State::Dead(_));
+            if std::mem::take(&mut copy.is_over) || cold.died_unread {
                 cold.over_by = Some(copy.ready_until);
                 *standing = expired(standing, standing.expires.unwrap());
             } else if copy.state(Timestamp::MIN) == StateKind::Ready {
@@ -520,7 +522,13 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
             !is_held || placed != CopyOutcome::Clean,
             "what was leased has changed since, or is leased still"
         );
-        let cold = ColdMessage { message: message.clone(), ready_since, copy: at, over_by: None };
+        let cold = ColdMessage {
+            message: message.clone(),
+            ready_since,
+            copy: at,
+            over_by: None,
+            died_unread: false,
+        };
         toy.copies.insert(
             at,
             Copy { cold: cold.clone(), is_cold: false, is_over: false, ready_until: Timestamp::MIN },
