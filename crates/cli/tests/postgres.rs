@@ -180,14 +180,14 @@ fn the_administration_refuses_what_it_cannot_use_and_prints_no_password() {
     let at = format!("postgres://u:hush@127.0.0.1:{nobody}/x?timeout_ms=1000");
     for (url, args, code) in [
         (at.as_str(), ["migrate"].as_slice(), 4),
-        (&at, &["drop", "--yes"], 4),
-        (&at, &["grant"], 2),
-        (&at, &["grant", "shop", "maintain_1"], 2),
-        (&at, &["grant", "shop", "put", "--serve"], 2),
-        (&at, &["vacuum"], 2),
-        ("postgres://u:hush@127.0.0.1/x?connections=0", &["migrate"], 2),
-        ("redis://u:hush@127.0.0.1", &["migrate"], 2),
-        ("engine", &["drop", "--yes"], 2),
+        (at.as_str(), ["drop", "--yes"].as_slice(), 4),
+        (at.as_str(), ["grant"].as_slice(), 2),
+        (at.as_str(), ["grant", "shop", "maintain_1"].as_slice(), 2),
+        (at.as_str(), ["grant", "shop", "put", "--serve"].as_slice(), 2),
+        (at.as_str(), ["vacuum"].as_slice(), 2),
+        ("postgres://u:hush@127.0.0.1/x?connections=0", ["migrate"].as_slice(), 2),
+        ("redis://u:hush@127.0.0.1", ["migrate"].as_slice(), 2),
+        ("engine", ["drop", "--yes"].as_slice(), 2),
     ] {
         let ended = administer(url, args);
         assert!(!format!("{ended:?}").contains("hush"), "{ended:?}");
