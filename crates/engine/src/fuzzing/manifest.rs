@@ -21,11 +21,9 @@ pub fn manifest(data: &[u8]) {
     let mut bytes = input.rest().to_vec();
     if is_right && bytes.len() >= 60 {
         bytes.resize(bytes.len().max(64), 0);
-        if bytes[8] > 1 {
-            let (len, checksum) = (bytes.len() as u64 - 64, crc32fast::hash(&bytes[64..]));
-            bytes[48..56].copy_from_slice(&len.to_le_bytes());
-            bytes[56..60].copy_from_slice(&checksum.to_le_bytes());
-        }
+        let (len, checksum) = (bytes.len() as u64 - 64, crc32fast::hash(&bytes[64..]));
+        bytes[48..56].copy_from_slice(&len.to_le_bytes());
+        bytes[56..60].copy_from_slice(&checksum.to_le_bytes());
         let checksum = crc32fast::hash(&bytes[..60]);
         bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -34,7 +32,6 @@ pub fn manifest(data: &[u8]) {
     disk.put_file(&dir.join(FILE), bytes.clone());
     match Manifest::read(&disk, dir) {
         Ok(manifest) => {
-            assert!(bytes.len() == 64 || bytes[8] > 1, "the first format has one part");
             assert_eq!(crc32fast::hash(&bytes[..60]), u32_at(&bytes, 60), "a wrong checksum passed");
             manifest.write(&disk, dir).expect("this disk does not fail");
             let again = Manifest::read(&disk, dir).expect("what was written is read");
