@@ -28,13 +28,14 @@ message of a key counts: a debounce.
 A file has one JSON object a line:
   {\"queue\":\"orders\",\"body\":\"close order 7\",\"delay\":\"30m\",\"key\":\"order-7\"}
 with body or body_base64, one of delay, delay_ms, due and level, and key,
-on_conflict, headers, priority, expires, lease, max_attempts and idempotency_key as the
-HTTP interface has them. Each line carries an idempotency_key made of the file's digest up
-to it and its number: the same file put again within 10 minutes (the queue's
-idempotency_ttl) puts nothing twice, so a run that broke off is simply run again. It
-counts as put what was put then, too: the server's answer to a repeat is the
-first one. With --answers, lines that the answers file tells of are not even
-sent again, however long ago that was, and count as skipped.")]
+on_conflict, headers, priority, expires, lease, max_attempts and
+idempotency_key as the HTTP interface has them. A line without one gets one,
+made of the file's digest up to it and its number: the same file put again
+within 10 minutes (the queue's idempotency_ttl) puts nothing twice, so a run
+that broke off is simply run again. It counts as put what was put then, too:
+the server's answer to a repeat is the first one. With --answers, lines that
+the answers file has are not sent again, however long ago that was, and count
+as skipped.")]
 pub(crate) struct Put {
     /// The queue; with --from, the queue of lines that name none
     #[arg(required_unless_present = "from")]
