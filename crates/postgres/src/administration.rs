@@ -57,7 +57,7 @@ impl Administration {
     pub async fn connect(address: Address) -> Result<Administration, OpenError> {
         let tls = crate::tls::connector(address.tls.as_ref())?;
         let link = Link::new(address.clone(), tls);
-        let connected = link.client().await.map_err(|failure| refused(&address, failure))?;
+        let connected = Box::pin(link.client()).await.map_err(|failure| refused(&address, failure))?;
         check_server(connected.get(), &address).await?;
         Ok(Administration { connected, address })
     }

@@ -163,7 +163,8 @@ impl PostgresStore {
         let at = address.to_string();
         let tls = crate::tls::connector(address.tls.as_ref())?;
         let link = Link::new(address, tls);
-        open::check(&link).await?;
+        // Boxed, so that the future of an opening stays small.
+        Box::pin(open::check(&link)).await?;
         let timer = Timer::start(&clock).map_err(|error| OpenError::Threads { reason: error.to_string() })?;
         let inner = Arc::new(Inner {
             defaults: settings::defaults(&limits, link.address().lock_ms),
@@ -187,7 +188,7 @@ impl PostgresStore {
         });
         let runtime = Handle::current();
         let store = PostgresStore { inner, runtime, own_runtime: None };
-        let ended = store.inner.end_client().await;
+        let ended = Box::pin(store.inner.end_client()).await;
         ended.map_err(|error| OpenError::Unreachable { at, reason: error.to_string() })?;
         store.runtime.spawn(waiting::run(Arc::downgrade(&store.inner)));
         store.runtime.spawn(upkeep::run(Arc::downgrade(&store.inner)));
