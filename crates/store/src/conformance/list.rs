@@ -129,7 +129,7 @@ macro_rules! conformance_suite {
                 from_the_lapse_on_that_its_queue_names_a_message_waits_for_the_backoff,
                 backoff_after_a_lapse_counts_from_the_deadline_whoever_notices_it,
                 a_revived_message_lapses_as_a_new_one_does,
-                a_bound_lease_that_is_freed_waits_for_the_backoff_after_a_lapse,
+                a_session_lease_that_is_freed_waits_for_the_backoff_after_a_lapse,
             ;
             lease:
                 the_lease_is_the_takes_else_the_messages_else_the_queues,

@@ -106,7 +106,7 @@ pub fn a_revived_message_lapses_as_a_new_one_does(factory: &Factory) {
     assert_eq!(stage.state(id), StateKind::Scheduled);
 }
 
-pub fn a_bound_lease_that_is_freed_waits_for_the_backoff_after_a_lapse(factory: &Factory) {
+pub fn a_session_lease_that_is_freed_waits_for_the_backoff_after_a_lapse(factory: &Factory) {
     let Some(mut stage) = Stage::durable(factory).filter(Stage::has_sessions) else { return };
     stage.set(Setting::Backoff(JITTERED));
     stage.set(Setting::LapseBackoff(LapseBackoff::First));
