@@ -132,7 +132,7 @@ fn at_open_a_lease_has_what_was_left_by_the_wall_clock() {
 }
 
 #[test]
-fn only_a_bound_lease_ends_with_its_process() {
+fn only_a_session_lease_ends_with_its_process() {
     let opened = now(50_001, 3);
     let session = taken(10_000, true, now(50_000, 0));
     let freed = apply(&session, &Command::EndSession, opened, LIMIT).unwrap().next.unwrap();

@@ -95,7 +95,7 @@ async fn out_of_memory_refuses_puts_and_lets_takes_and_acks_go_on() {
 
 /// The same for the store's other writes: opening, and heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
+async fn out_of_memory_lets_stores_open_and_session_leases_go_on() {
     let server = Server::start();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
     let open = async || {

@@ -86,7 +86,7 @@ fn a_deleted_queue_keeps_the_spread_of_its_leased_messages_in_later_segments() {
 }
 
 #[test]
-fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
+fn session_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
     let mut store = Driven::new();
     store.put(Put::new(queue("q"), "body")).unwrap();
     let taken = store.take(Take::from(queue("q")).session()).unwrap().remove(0);

@@ -471,7 +471,7 @@ fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
 }
 
 #[test]
-fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
+fn a_session_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
     let held = || {
         let story = on_a_machine().put(1_000);
         let terms = Terms { session: true, ..TERMS };
@@ -505,7 +505,7 @@ fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
 }
 
 #[test]
-fn an_opening_that_fails_may_have_ended_a_bound_lease() {
+fn an_opening_that_fails_may_have_ended_a_session_lease() {
     let session = || {
         let story = set(on_a_machine(), "lapse_backoff", "first");
         let story = set(story, "backoff", "500 100 1000 0").put(1_000);

@@ -229,7 +229,7 @@ fn a_queue_whose_last_message_expires_is_gone_with_it() {
 /// 2. The process is killed. 3. The store is opened when lease and expiry have passed: freeing the lease
 /// finds no message, and the opening panics.
 #[test]
-fn a_bound_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_message_is_gone() {
+fn a_session_lease_that_ran_out_while_nobody_served_frees_nothing_where_its_message_is_gone() {
     let mut rig = Rig::new();
     set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
     rig.put(Put { expires: Some(at(500)), ..put_to("q") }, now(0)).unwrap();
