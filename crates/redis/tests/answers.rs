@@ -125,20 +125,8 @@ async fn a_put_that_a_failover_has_lost_is_not_answered_from_another_partition()
             });
             lost_elsewhere += usize::from(holders.count() == 2);
             // The node of this partition has lost what it was sent last.
-            for name in [
-                "due",
-                "pending",
-                "records",
-                "bodies",
-                "headers",
-                "keys",
-                "idempotency",
-                "idempotency-until",
-                "calls",
-                "due-index",
-                "due-index-until",
-            ] {
-                bed.server.command(&["DEL", &format!("{home}{name}")]);
+            for key in bed.keys("*").iter().filter(|key| key.starts_with(&home) && !key.ends_with(":meta")) {
+                bed.server.command(&["DEL", key]);
             }
             if repartitioned {
                 bed.repartition(7).await;

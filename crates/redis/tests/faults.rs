@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{IdempotencyKey, Limits, MessageId, QueueName, Timestamp};
+use dwell_model::{IdempotencyKey, Limits, MessageId, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, LeaseTerms, Put, PutAnswer, Settle, Settled, Store, Take};
 use dwell_testkit::redis::{Cluster, Server, text};
@@ -79,6 +79,11 @@ async fn out_of_memory_refuses_puts_and_lets_takes_and_acks_go_on() {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let full = put(&store, message("too much")).await.unwrap_err();
     assert_eq!((full.code(), full.is_retryable()), ("disk_full", true), "{full}");
+    // A queue that there is not yet has to be registered.
+    let changes = vec![SettingChange::Set(Setting::LeaseMs(9_000))];
+    let other = QueueName::new("other").unwrap();
+    let full = store.configure(other, changes).await.unwrap_err();
+    assert_eq!(full.code(), "disk_full", "{full}");
     assert_eq!(ack(&store, held.receipt).await, Ok(Settled::Gone));
     let taken = store.take(Take::from(queue()).max(3)).await.unwrap();
     assert_eq!(taken.len(), 3);

@@ -202,11 +202,11 @@ impl Inner {
         let outcome = self.put_there(at, partitions, &[item]).await?.pop();
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
         if let (true, PutState::Answered(Ok(answer))) = (home != *at, &outcome) {
-            let told = Fields::new().with("t", idempotency_key.as_str()).with("g", digest(&item.put));
-            let told = told.with("r", packed_answer(answer));
-            let told = Fields::new().with("items", vec![told]).flag("past", true);
+            let copy = Fields::new().with("t", idempotency_key.as_str()).with("g", digest(&item.put));
+            let copy = copy.with("r", packed_answer(answer));
+            let copy = Fields::new().with("items", vec![copy]).flag("past", true);
             // The message is put, whatever the outcome of this.
-            let _ = self.put_items(&home, partitions, told).await;
+            let _ = self.put_items(&home, partitions, copy).await;
         }
         Ok(outcome)
     }
@@ -252,14 +252,13 @@ impl Inner {
             }
         }
         let mut outcomes: Vec<Option<PutState>> = items.iter().map(|_| None).collect();
-        for (home, indexes) in homes {
+        for (number, indexes) in homes {
             let puts =
                 indexes.iter().map(|index| &items[*index].put).filter(|put| put.idempotency_key.is_some());
             let digests: Vec<_> = puts.clone().map(digest).collect();
             let keys = puts.filter_map(|put| put.idempotency_key.as_ref());
             let keys: Vec<_> = keys.map(|key| Pack::from(key.as_str())).collect();
-            let number = home;
-            let home = Partition::new(&at.queue, home);
+            let home = Partition::new(&at.queue, number);
             let asked = Fields::new().with("idempotency_keys", keys).with("digests", digests);
             let answered = self.ask(&home, Script::Recall, asked).await?;
             for (index, known) in indexes.iter().zip(answered.reply.get("known").items()) {

@@ -127,10 +127,12 @@ local function put(item)
   if item.t then
     forget_idempotency_keys()
     local known = recall(item.t, item.g)
-    -- An answer for a message of another partition does not show that it is there: a failover may have lost it. It is
-    -- replaced by the answer of the message's own partition.
+    -- A copy of another partition's answer does not show that the message is there: a failover may have lost it. It
+    -- answers no put, and a later answer replaces it.
     local is_copy = known and known[1] == 'ok' and (struct.unpack('>I2', known[2], 7)) ~= 32768 + A.shard
-    if known and not (is_copy and (item.r and known[2] ~= item.r[2] or not item.r and not item.bad)) then
+    local is_stale = is_copy and (item.r and known[2] ~= item.r[2])
+    local is_put = not item.r and not item.bad
+    if known and not is_stale and not (is_copy and is_put) then
       return known
     end
   end
