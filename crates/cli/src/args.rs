@@ -1,6 +1,7 @@
 //! The command line: options common to all subcommands, and groups that several share.
 
 mod message;
+mod store_url;
 mod when;
 
 use clap::{Args, Parser, ValueEnum};
@@ -8,6 +9,7 @@ use dwell_client::DEFAULT_SERVER;
 use dwell_model::{Invalid, parse_duration_ms};
 
 pub(crate) use message::{DeadArgs, TargetArgs};
+pub(crate) use store_url::StoreUrl;
 pub(crate) use when::WhenArgs;
 
 use crate::access::Access;

@@ -1,6 +1,6 @@
 //! The destination and form of output: text for people on a terminal, one JSON value per line otherwise.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, BufRead as _, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
@@ -71,6 +71,20 @@ impl Output {
         let mut stream = AutoStream::new(io::stdout().lock(), self.choice(io::stdout().is_terminal()));
         human(&mut stream)?;
         Ok(stream.flush()?)
+    }
+
+    /// Asks on the terminal; true if the answer is `y` or `yes`.
+    pub(crate) fn confirm(
+        &self,
+        question: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<bool, Failure> {
+        self.print(|out| {
+            question(out)?;
+            write!(out, " [y/N] ")
+        })?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "yes"))
     }
 
     /// Writes bytes as they are.

@@ -3,18 +3,16 @@
 //! - `migrate`: installs it, or brings it up to date
 //! - `grant`: what other roles may do
 //! - `drop`: removes it
-//! - `url`: parses the URL of a PostgreSQL
 
 mod drop;
 mod grant;
 mod migrate;
-mod url;
 
 use clap::{Args, Subcommand};
 use dwell_postgres::{Address, Administration, OpenError};
 
-use self::url::PostgresUrl;
 use super::{Context, Outcome};
+use crate::args::StoreUrl;
 use crate::exit::{Exit, Failure, Own};
 
 /// Install, migrate or drop the schema of a PostgreSQL, and grant rights on it
@@ -46,7 +44,7 @@ impl Postgres {
 struct SchemaArgs {
     /// The URL of the PostgreSQL, with the schema's owner as its user; as of `dwell serve`, and in the environment where it has
     /// a password
-    #[arg(long, env = "DWELL_STORE", hide_env_values = true, value_parser = PostgresUrl, value_name = "URL")]
+    #[arg(long, env = "DWELL_STORE", hide_env_values = true, value_parser = StoreUrl::<Address>::new(), value_name = "URL")]
     store: Address,
 }
 

@@ -2,11 +2,9 @@
 //!
 //! - `doctor`: diagnoses a queue, and repairs it
 //! - `mover`: moves due elements to their destination, as `dwell serve` can too
-//! - `url`: parses the URL of a Redis
 
 mod doctor;
 mod mover;
-mod url;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dwell_redis::{Address, Link};
@@ -14,8 +12,8 @@ use dwell_redisson::{Error, Keys, Layout};
 use tokio::runtime::Runtime;
 
 pub(super) use self::mover::Movers;
-use self::url::RedisUrl;
 use super::{Context, Outcome};
+use crate::args::StoreUrl;
 use crate::exit::{Exit, Failure};
 
 /// Maintain delayed queues that are shared with Java's Redisson
@@ -45,7 +43,7 @@ impl Redisson {
 struct QueuesArgs {
     /// The Redis
     #[arg(long, env = "DWELL_REDIS", hide_env_values = true, default_value = "redis://127.0.0.1:6379",
-        value_parser = RedisUrl, value_name = "URL")]
+        value_parser = StoreUrl::<Address>::new(), value_name = "URL")]
     redis: Address,
     /// A queue by its name in Java; may be repeated
     #[arg(long = "queue", required = true, value_name = "NAME")]

@@ -1,6 +1,6 @@
 //! `dwell postgres drop`
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io::{self, IsTerminal as _};
 
 use clap::Args;
 use dwell_postgres::Contents;
@@ -60,18 +60,14 @@ impl Drop {
     /// Shows what would be lost, and asks for confirmation.
     fn is_agreed(&self, context: &Context, contents: &Contents) -> Result<bool, Failure> {
         let Contents { queues, pending, leased, dead, .. } = contents;
-        context.output.print(|out| {
+        context.output.confirm(|out| {
             let (schema, at) = (self.schema.schema(), &self.schema.store);
             writeln!(out, "{STRONG}{schema}{STRONG:#}  {at}")?;
             writeln!(
                 out,
                 "{queues} queues with {pending} scheduled or ready messages, {leased} leased, {dead} dead"
             )?;
-            write!(out, "{BAD}remove all of it?{BAD:#} [y/N] ")?;
-            out.flush()
-        })?;
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        Ok(matches!(answer.trim(), "y" | "yes"))
+            write!(out, "{BAD}remove all of it?{BAD:#}")
+        })
     }
 }

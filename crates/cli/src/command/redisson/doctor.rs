@@ -1,6 +1,6 @@
 //! `dwell redisson doctor`
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
 use dwell_redisson::{Doctor, DoctorOptions, Report};
@@ -90,7 +90,10 @@ impl Examine {
         let report = doctor.examine().await?;
         show(context, &report)?;
         let has_plan = report.plan().next().is_some();
-        if !self.fix || !has_plan || (!self.yes && !agreed(context)?) {
+        if !self.fix
+            || !has_plan
+            || (!self.yes && !context.output.confirm(|out| write!(out, "carry out this plan?"))?)
+        {
             return Ok(report.is_healthy());
         }
         for (finding, _) in report.plan() {
@@ -146,15 +149,4 @@ fn findings(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Asks for confirmation of the plan.
-fn agreed(context: &Context) -> Result<bool, Failure> {
-    context.output.print(|out| {
-        write!(out, "carry out this plan? [y/N] ")?;
-        out.flush()
-    })?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "yes"))
 }
