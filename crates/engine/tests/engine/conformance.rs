@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dwell_engine::disk::{Crash, Disk, MemoryDisk, RealDisk};
 use dwell_engine::{Engine, Options};
 use dwell_model::{Limits, Timestamp};
+use dwell_store::Store;
 use dwell_store::conformance::Harness;
-use dwell_store::{Blocking, Store};
 use dwell_time::{Clock, ManualClock};
 
 use crate::dying_disk::MortalDisk;
@@ -71,13 +71,8 @@ impl<H: Home> Harness for EngineHarness<H> {
         self.clock.now().wall
     }
 
-    /// With little memory, time is noticed at once: of messages that die in tables, those beyond `dead_max` are
-    /// discarded in the slices after that.
     fn advance(&mut self, ms: u64) {
         self.clock.advance(ms);
-        if !self.shows_retention_at_once() {
-            drop(Blocking::new(self.store()).queues(None, 100));
-        }
     }
 
     fn step_wall(&mut self, by_ms: i64) -> bool {
