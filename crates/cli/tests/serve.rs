@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 
 use common::{PATIENCE, Ran, Server, dwell, run, serve, serve_in_memory, serve_with, until};
 use serde_json::json;
@@ -46,6 +47,21 @@ fn beanstalkds_protocol_is_spoken_where_it_was_asked_for() {
     let mut replies = String::new();
     stream.read_to_string(&mut replies).unwrap();
     assert_eq!(replies, "USING t\r\nINSERTED 1\r\n");
+}
+
+/// Crash story: 1. `dwell serve 2>&1 | tee log`, and Ctrl-C ends both. 2. The log's line about the stop cannot be written.
+/// 3. The server panics instead of stopping: session leases end as if it had been killed.
+#[test]
+fn a_log_that_nothing_reads_does_not_keep_it_from_stopping() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = dwell();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path()).stderr(Stdio::piped());
+    let mut server = Server::spawn(command);
+    drop(server.stderr());
+    server.dwell(&["put", "q", "x"]).ok();
+    server.dwell(&["purge", "q", "--yes"]).ok();
+    let (said, status) = server.stop_by("TERM");
+    assert_eq!((said["event"].as_str(), status.code()), (Some("stopped"), Some(0)), "{said}");
 }
 
 #[test]

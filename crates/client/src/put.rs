@@ -50,7 +50,7 @@ impl Inner {
     async fn put_lines(&self, lines: Bytes, items: usize) -> Result<Vec<Result<PutAnswer>>> {
         let call = Call::change(Path::of(Operation::PutManyAnywhere, &[])).harmless().lines(lines);
         let bytes = self.bytes(call).await?;
-        let answers = bytes
+        let mut answers = bytes
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
             .map(|line| match serde_json::from_slice::<Each<dwell_wire::PutAnswer>>(line) {
@@ -60,6 +60,13 @@ impl Inner {
                 Err(error) => Err(self.unreadable(false, &error)),
             })
             .collect::<Result<Vec<_>>>()?;
+        // A server that ends a stream early, since it stops, say, refuses the next item, and has done none after it.
+        if answers.len() < items
+            && let Some(Err(refused)) = answers.last()
+        {
+            let rest = vec_of(items - answers.len(), &refused.clone());
+            answers.extend(rest);
+        }
         if answers.len() == items { Ok(answers) } else { Err(self.miscounted(false, answers.len(), items)) }
     }
 }

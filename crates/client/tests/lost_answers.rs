@@ -207,6 +207,17 @@ fn an_answer_short_of_an_item_leaves_the_outcome_unknown() {
     assert!(answers.iter().all(|answer| answer.as_ref().unwrap_err().code() == "outcome_unknown"));
 }
 
+/// A server that stops answers the items that it has done, refuses the next one, and does none after it.
+#[test]
+fn what_a_server_that_stops_has_answered_is_answered() {
+    let refused = r#"{"status":503,"error":{"type":"/errors/shutting_down","title":"t","status":503,"detail":"d","code":"shutting_down","retryable":true}}"#;
+    let (url, _bodies) = play(vec![limits(), Reply::Answer("200 OK", format!("{PUT_ANSWER}\n{refused}\n"))]);
+    let answers = patient(&url, 0).put(["x", "y", "z"].map(|body| Put::new(queue(), body)).into());
+    assert_eq!(answers.len(), 3);
+    assert!(answers[0].is_ok(), "{answers:?}");
+    assert!(answers[1..].iter().all(|answer| answer.as_ref().unwrap_err().is_retryable()), "{answers:?}");
+}
+
 #[test]
 fn a_refusal_is_the_error_of_the_store() {
     let problem = r#"{"type":"/errors/unknown_queue","title":"t","status":404,"detail":"d","code":"unknown_queue","retryable":false,"queue":"q"}"#;

@@ -83,7 +83,7 @@ impl Memory {
         Memory::with_patience(limit, PATIENCE)
     }
 
-    fn with_patience(limit: u64, patience: Duration) -> Arc<Memory> {
+    pub(crate) fn with_patience(limit: u64, patience: Duration) -> Arc<Memory> {
         let (line, waiting) = (Mutex::new(()), AtomicUsize::new(0));
         let (held, freed, readers) = (AtomicU64::new(0), Notify::new(), bring::readers());
         Arc::new(Memory { limit, patience, held, line, waiting, freed, readers, names: Beyond::default() })

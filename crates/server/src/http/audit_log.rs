@@ -74,7 +74,9 @@ pub(super) fn say_of(caller: &Caller, what: &'static str, name: &str, code: Opti
         Caller::Bearer(token) => Some(token.name.as_str()),
         Caller::Anybody | Caller::Nameless => None,
     };
-    tracing::info!(target: "dwell::managed", token, what, name = format_args!("{name:.200}"), code, "managed");
+    // A text is written quoted and escaped, so that a name of a caller's choice cannot end the line.
+    let name = format!("{name:.200}");
+    tracing::info!(target: "dwell::managed", token, what, name, code, "managed");
 }
 
 impl Drop for Managed {
@@ -131,6 +133,22 @@ mod tests {
         fn enter(&self, _: &Id) {}
 
         fn exit(&self, _: &Id) {}
+    }
+
+    /// The name in a path is any text, and is logged before it is known to be no schedule's.
+    #[test]
+    fn a_name_cannot_end_its_line() {
+        let lines = Lines::default();
+        let name = format!("x\n{}", "y".repeat(300));
+        tracing::subscriber::with_default(lines.clone(), || {
+            say_of(&Caller::Anybody, "delete_schedule", &name, None);
+        });
+        let said = lines.0.lock().unwrap();
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].contains("name=\"x\\ny") && !said[0].contains('\n') && said[0].len() < 300,
+            "{said:?}"
+        );
     }
 
     fn managed() -> Managed {

@@ -215,7 +215,11 @@ async fn lines<O: BatchOperation>(
     let chunk = ItemChunk::default();
     let mut stream = BatchStream { app, caller, operation, lines, chunk, max_items, over: false, to_do };
     // A client that expects `100 Continue` must see it before the head of the answer.
-    stream.lines.fill().await?;
+    tokio::select! {
+        filled = stream.lines.fill() => filled?,
+        // The first answer says it.
+        () = stream.app.drained() => {}
+    }
     let answers = stream::unfold(stream, |mut stream| async move {
         let answers = stream.next_answers().await?;
         Some((Ok::<_, Infallible>(Bytes::from(answers)), stream))
@@ -368,22 +372,27 @@ struct BatchStream<O: BatchOperation> {
 impl<O: BatchOperation> BatchStream<O> {
     /// Lines of answers; `None` once all items are answered.
     async fn next_answers(&mut self) -> Option<Vec<u8>> {
-        if self.over {
-            return None;
-        }
         let (app, caller) = (Arc::clone(&self.app), self.caller.clone());
-        tokio::select! {
-            biased;
-            () = app.live.changed(&caller) => {
-                // Nor are the items that were read ahead executed.
-                self.chunk.forget();
-                self.stop(token_gone());
+        if self.over {
+            // What was read ahead of the refusal, and the refusal, may still have to be answered. Nothing else is read:
+            // its answer would come in the place of another's.
+            if !app.live.tokens().know(&caller) {
+                self.chunk.refuse(token_gone);
             }
-            () = app.drained() => self.stop(Problem::new(
-                HttpRefusal::ShuttingDown,
-                "this item and all after it were not done; send them again to a server that runs",
-            )),
-            () = self.gather_some() => {}
+        } else {
+            tokio::select! {
+                biased;
+                () = app.live.changed(&caller) => {
+                    // Nor are the items that were read ahead executed.
+                    self.chunk.forget();
+                    self.stop(token_gone());
+                }
+                () = app.drained() => self.stop(Problem::new(
+                    HttpRefusal::ShuttingDown,
+                    "this item and all after it were not done; send them again to a server that runs",
+                )),
+                () = self.gather_some() => {}
+            }
         }
         let chunk = self.chunk.take(&self.lines);
         if chunk.slots.is_empty() {
@@ -407,8 +416,6 @@ impl<O: BatchOperation> BatchStream<O> {
         if let Some(problem) = failed {
             self.stop(problem);
         }
-        // What was read ahead of a failure, and the failure itself, are still to be answered.
-        self.over &= self.chunk.slots.is_empty();
         self.to_do.holds(self.chunk.held());
         shrink(&mut out);
         Some(out)

@@ -5,7 +5,7 @@ use std::future::Future as _;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -38,9 +38,9 @@ use crate::metrics::Protocol;
 use crate::returns::Returns;
 
 /// The maximum bytes of a request's head, and the size of each connection's read buffer.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
+pub(super) const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The maximum number of headers of a request.
-const MAX_HEADERS: usize = 100;
+pub(super) const MAX_HEADERS: usize = 100;
 
 /// The number of headers above which an answer's head is large.
 const MANY_HEADERS: usize = 128;
@@ -145,8 +145,13 @@ async fn answer(
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let memory = Arc::clone(&app.memory);
-    if let Some(bytes) = bytes_of_large_head(headers) {
+    let large_head = bytes_of_large_head(headers);
+    if let Some(bytes) = large_head {
         unwritten.buffering(Arc::new(memory.add(bytes as u64)));
+    }
+    // Crash story: 1. a client sends requests whose answers have no body, and reads next to nothing. 2. hyper accepts the
+    // next request though the heads before it are not written: their buffer has no limit.
+    if large_head.is_some() || unwritten.is_stalled.load(Ordering::Relaxed) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if is_shared || response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
@@ -211,6 +216,8 @@ pub(crate) struct Unwritten {
     answers: Mutex<Vec<Arc<ReservedBytes>>>,
     /// The bytes that the rest of the answer holds, which is not made yet.
     rest: AtomicU64,
+    /// Whether the socket has not accepted all of the answers before.
+    is_stalled: AtomicBool,
     returns: Returns,
 }
 
@@ -221,6 +228,7 @@ impl Unwritten {
             request: Mutex::default(),
             answers: Mutex::default(),
             rest: AtomicU64::new(0),
+            is_stalled: AtomicBool::new(false),
             returns,
         }
     }
@@ -368,6 +376,9 @@ impl WatchedSocket {
         if let Poll::Ready(ended) = &written {
             let len = ended.as_ref().map_or(0, len);
             let has_stalled = self.stalled.take().is_some();
+            if has_stalled {
+                self.unwritten.is_stalled.store(false, Ordering::Relaxed);
+            }
             let now_ms = if has_stalled { self.clock.now().mono_ms } else { self.pace.at_ms() };
             let (is_fast, is_fast_enough) = (self.pressed.came(len, now_ms), self.pace.came(len, now_ms));
             if has_stalled && !(is_fast_enough && (is_fast || !self.is_in_the_way())) {
@@ -377,6 +388,7 @@ impl WatchedSocket {
         }
         if self.stalled.is_none() {
             self.stalled = Some(Stalled::new(self.write_limit));
+            self.unwritten.is_stalled.store(true, Ordering::Relaxed);
             let now_ms = self.clock.now().mono_ms;
             self.pace.excuse(now_ms);
             self.pressed.excuse(now_ms);

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::Problem;
 use super::body::Lingering;
+use super::connection::{MAX_HEAD_BYTES, MAX_HEADERS};
 use super::health::{HealthOut, LIVE};
 use super::reply::json;
 use crate::listener::Stream;
@@ -43,6 +44,8 @@ async fn serve(stream: TcpStream, tls: Option<Tls>) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     // A connection's error is the client's: it disconnected, or does not speak HTTP.
     let _ = connection.await;

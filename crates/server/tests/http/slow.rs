@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dwell_model::Limits;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{Answer, Connection, soon, start_with};
+use crate::support::{Answer, Connection, PATIENCE, soon, start_with};
 
 #[tokio::test]
 async fn a_head_that_does_not_come_ends_the_connection() {
@@ -35,6 +36,27 @@ async fn a_body_that_stands_still_is_refused() {
     assert_eq!(answers[0]["status"], 201);
     assert_eq!(answers[1]["error"]["code"], "request_timeout");
     assert_eq!(server.count("ready").await, Some(1));
+    server.stop().await;
+}
+
+/// Crash story: 1. a client sends requests to which the answers have no body, one behind the other, and reads nothing.
+/// 2. The server goes on reading requests, and keeps the head of each answer, until its memory is full.
+#[tokio::test]
+async fn requests_are_not_read_while_the_answers_before_them_are_not() {
+    const MOST: usize = 48 * 1024 * 1024;
+    const REQUEST: &[u8] =
+        b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
+    let server = start_with(Limits::default(), |config| config.http.write_ms = 2_000).await;
+    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let many = REQUEST.repeat(1_000);
+    let mut sent = 0;
+    // It ends once the server has read nothing for longer than it waits for a client that reads nothing.
+    while sent < MOST
+        && let Ok(Ok(len)) = tokio::time::timeout(PATIENCE, stream.write(&many[sent % REQUEST.len()..])).await
+    {
+        sent += len;
+    }
+    assert!(sent < MOST, "{sent} bytes of requests were read, and no answer");
     server.stop().await;
 }
 

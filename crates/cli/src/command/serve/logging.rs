@@ -14,7 +14,13 @@ pub(super) fn start(config: LogConfig) {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false);
+    // A line that cannot be written is lost. To report it, which the library would do, panics where standard error is a
+    // pipe that nothing reads, or a file on a full disk.
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false);
     // Fails only where the process logs already, and then keeps that logger.
     let _ = match config.format {
         LogFormat::Text => log.try_init(),

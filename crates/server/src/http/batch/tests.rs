@@ -4,11 +4,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use dwell_wire::Removed;
+use futures_util::Stream;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::*;
+use crate::admission::Memory;
 use crate::http::Hosts;
 use crate::http::body::Timing;
 use crate::http::connection::Unwritten;
@@ -48,13 +50,18 @@ struct Flow {
 
 /// A stream of the numbers from 0 to `count`, ten to a piece of the body, at most 25 to a chunk.
 fn flow(count: u64) -> Flow {
+    flow_of(stream::iter((0..count).step_by(10).map(move |from| piece(from, count.min(from + 10)))), app())
+}
+
+/// The numbers of `from` to `to`, a line each.
+fn piece(from: u64, to: u64) -> Result<String, Infallible> {
+    Ok((from..to).map(|number| format!("{number}\n")).collect())
+}
+
+fn flow_of(pieces: impl Stream<Item = Result<String, Infallible>> + Send + 'static, app: App) -> Flow {
     let (drain, draining) = watch::channel(false);
-    let app = App { draining, ..app() };
-    let pieces = (0..count).step_by(10).map(move |from| {
-        let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();
-        Ok::<_, Infallible>(lines)
-    });
-    let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Timing::new(&app));
+    let app = App { draining, ..app };
+    let lines = Lines::new(Body::from_stream(pieces), 100, Timing::new(&app));
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
     let to_do = RestOfAnswer::of(Arc::new(Unwritten::new(app.returns.clone())));
@@ -147,6 +154,36 @@ async fn after_the_answer_that_ends_a_stream_nothing_is_done() {
     let done = flow.done.lock().unwrap().concat();
     assert_eq!((answered.len(), done.len()), (25, 50));
     assert!(answered.iter().all(Value::is_u64));
+}
+
+/// Crash story: 1. a store is slow, and what waits for it fills the memory of bodies. 2. The lines behind those that it
+/// works on cannot be read for want of room: the next line is refused. 3. The stream goes on with the lines that have
+/// arrived, and each answer from then on is that of the line before.
+#[tokio::test]
+async fn a_refusal_of_what_could_not_be_read_ahead_ends_the_stream() {
+    const PATIENCE: Duration = Duration::from_millis(20);
+    let (send, arrive) = tokio::sync::mpsc::unbounded_channel();
+    let pieces = stream::unfold(arrive, |mut arrive| async { Some((arrive.recv().await?, arrive)) });
+    let memory = Memory::with_patience(1_000_000, PATIENCE);
+    let mut flow = flow_of(pieces, App { memory: Arc::clone(&memory), ..app() });
+    flow.stream.max_items = 1_000;
+    send.send(piece(0, 10)).unwrap();
+    let gate = Arc::clone(&flow.gate);
+    let others = tokio::spawn(async move {
+        let held = memory.add(2_000_000);
+        (10..2_000).step_by(10).for_each(|from| send.send(piece(from, from + 10)).unwrap());
+        // Nothing tells when the stream has given up; where it has not by then, it does so next.
+        tokio::time::sleep(10 * PATIENCE).await;
+        gate.add_permits(1_000);
+        held
+    });
+    assert_eq!(flow.next().await.len(), 10, "what had arrived");
+    let mut answered = flow.next().await;
+    assert_eq!(answered.pop().unwrap(), "overloaded");
+    assert!(flow.next().await.is_empty());
+    drop(others.await.unwrap());
+    let done = flow.done.lock().unwrap().concat();
+    assert_eq!(done, (0..10 + answered.len() as u64).collect::<Vec<_>>(), "and nothing behind the refusal");
 }
 
 /// Runs the stream until `condition` holds.
