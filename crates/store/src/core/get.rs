@@ -116,7 +116,12 @@ impl<B: StoredBody> Core<B> {
     /// calls may be missed: it died after the get began.
     pub fn go_on_getting(&mut self, mut get: Box<Get<B>>, now: Now, log: &mut impl Log<B>) -> Getting<B> {
         self.begin(now, log);
+        let before = get.answered.len();
         while let Some(target) = get.targets.front() {
+            // Each key is good for a few look-ups whatever is left of the slice, and a batch has thousands.
+            if get.dead && self.slice.looked_at == 0 && get.answered.len() > before {
+                return Getting::Unfinished(get);
+            }
             let answer = match self.get_one(&get.queue, target, get.dead, &mut get.search, now, log) {
                 Ok(Searched::Unfinished) => return Getting::Unfinished(get),
                 Ok(Searched::Found(Some(slot))) => Ok(self.message(slot)),

@@ -183,7 +183,7 @@ impl Job {
         self.hold(Some(whole_ms(lease))).await
     }
 
-    /// Sets the lease to the length that the take was granted, counted from now. See [`extend`](Job::extend).
+    /// Sets the lease to the length that was last granted, by the take or by [`extend`](Job::extend), counted from now.
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost).

@@ -581,6 +581,34 @@ fn a_search_by_key_passes_nothing_for_a_message_that_goes_meanwhile() {
     }
 }
 
+/// Crash story: 1. One get names thousands of keys, each of which a few dead messages had. 2. Each key is looked up though
+/// the turn's share is used up. 3. Everybody waits for this turn.
+#[test]
+fn a_get_of_many_keys_looks_at_no_more_than_a_slice() {
+    let mut rig = with_slices_of(10);
+    let key = |n: u64| Target::Key(format!("k{n}").parse().unwrap());
+    let dead = (0..200).map(|n| buried_with_key(&mut rig, &format!("k{n}"), n)).collect::<Vec<_>>();
+    snapshot(&mut rig);
+    evict(&mut rig, 0);
+    let looked_at = |rig: &Rig| rig.log.1.as_ref().unwrap().looked_at;
+    let (mut before, mut turns) = (looked_at(&rig), 0);
+    let targets = (0..200).map(key).collect();
+    let mut getting = rig.core.begin_get(&queue("q"), targets, true, now(300), &mut rig.log);
+    let answers = loop {
+        assert!(looked_at(&rig) - before <= 64 + 4, "{} in turn {turns}", looked_at(&rig) - before);
+        (before, turns) = (looked_at(&rig), turns + 1);
+        match getting {
+            Getting::Done(answers) => break answers,
+            Getting::Unfinished(get) => {
+                rig.core.serve(now(300), &mut rig.log);
+                getting = rig.core.go_on_getting(get, now(300), &mut rig.log);
+            }
+        }
+    };
+    assert!(answers.into_iter().map(|answer| answer.unwrap().id).eq(dead));
+    assert!(turns > 2, "{turns}");
+}
+
 /// Crash story: 1. Many gets look for the youngest of many dead that had a key. 2. Each of them reads a few messages in each turn, and
 /// looks for a live one in all runs, though the turn's share is used up. 3. Everybody waits for these turns.
 #[test]
