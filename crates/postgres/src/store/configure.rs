@@ -44,7 +44,7 @@ impl Inner {
             .map_err(|failure| failed(failure, Some(queue)))?;
         self.waiters.hint(queue);
         // It may have been paused.
-        self.hints.tell(queue);
+        self.hints.notify(queue);
         match self.stats(queue).await {
             // The settings that were reset were all that the queue had.
             Err(Error::UnknownQueue { .. }) => Ok(self.bare_stats(queue)),

@@ -77,7 +77,7 @@ impl Inner {
             match answer {
                 Ok(answer) => {
                     self.waiters.hint_due(&put.queue, answer.due);
-                    self.tell_due(&put.queue, answer.due);
+                    self.notify_due(&put.queue, answer.due);
                 }
                 Err(Error::OutcomeUnknown { .. }) => self.waiters.hint(&put.queue),
                 Err(_) => {}

@@ -29,8 +29,8 @@ END
 $$;
 
 -- Whether a message that this transaction has locked as a dead one is gone: a death that the call noticed afterwards has
--- discarded it (`dead_max`), and its own lock does not keep it. Then it gives up the key that it may have claimed.
-CREATE OR REPLACE FUNCTION is_discarded(p_qid bigint, p_id uuid) RETURNS boolean
+-- discarded it (`dead_max`), and its own lock does not keep it. Then the key that it may have claimed is given up.
+CREATE OR REPLACE FUNCTION give_up_discarded(p_qid bigint, p_id uuid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
   IF EXISTS (SELECT FROM standing_6 s WHERE s.qid = p_qid AND s.id = p_id) THEN
@@ -145,7 +145,7 @@ BEGIN
         END IF;
         IF owner IS NOT NULL THEN
           code := 'key_taken'; info := owner;
-        ELSIF is_discarded(f.qid, one) THEN
+        ELSIF give_up_discarded(f.qid, one) THEN
           code := 'message_not_found';
         ELSE
           PERFORM unfile(h.s, 4);
