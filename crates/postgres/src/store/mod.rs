@@ -69,7 +69,7 @@ use crate::{Address, OpenError};
 /// - **Session leases** end with this process: when the store is opened again under the same `client` name, or
 ///   when the process has sent no heartbeat for 15 seconds.
 /// - **Numbers** rise by call, not by commit: a transaction that commits late may reveal a lower number after a higher one.
-/// - **Caps** are checked without locks: several processes together may exceed one for a moment.
+/// - **Caps** are checked without locks: calls at the same time may exceed one, by as much as all but one of them add.
 pub struct PostgresStore {
     inner: Arc<Inner>,
     runtime: Handle,

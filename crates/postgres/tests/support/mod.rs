@@ -123,6 +123,12 @@ async fn await_quiet(admin: &Client, database: &str, may_be_idle: bool) {
     .await;
 }
 
+/// How many messages may be leased beyond the cap of a queue, if at most `takes` takes run at the same time, each of up
+/// to `max` messages: a take does not see what others lease that have not committed.
+pub(crate) fn cap_slack(takes: u64, max: u64) -> u64 {
+    takes.saturating_sub(1) * max
+}
+
 pub(crate) fn address(url: &str) -> Address {
     let url = format!("{url}?unsynced=allow&connections=4");
     url.parse::<Address>().expect("it is a URL").with_client("under test")
@@ -218,6 +224,10 @@ impl Harness for PostgresHarness {
 
     fn durable(&self) -> bool {
         true
+    }
+
+    fn cap_slack(&self, takes: u64, max: u64) -> u64 {
+        cap_slack(takes, max)
     }
 
     fn close(&mut self) {
