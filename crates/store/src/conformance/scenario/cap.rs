@@ -53,6 +53,48 @@ pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factor
     }
 }
 
+pub fn with_max_leased_and_the_stores_cap_both_reached_a_queue_is_as_if_paused(factory: &Factory) {
+    let of_all = Limits { leased: 3, ..Limits::default() };
+    let of_each = Limits { leased_per_queue: 2, ..Limits::default() };
+    for (limits, is_of_all) in [(of_all, true), (of_each, false)] {
+        let mut stage = Stage::open_with(factory, limits);
+        stage.set(Setting::MaxLeased(2));
+        let later = stage.put(message("later").after_ms(600_000)).id;
+        put(&stage, "q", 4);
+        put(&stage, "other", 4);
+        let other = || Take::from(queue("other")).lease_ms(60_000);
+        let both = || Take::from_all([q(), queue("other")]).lease_ms(60_000);
+        let held = stage.take(Take::from(q()).max(9).lease_ms(1_000));
+        assert_eq!(held.len(), 2);
+        let of_other = stage.take(other()).pop().expect("it has a cap of its own");
+        // Both are reached.
+        assert!(stage.take_one().is_none(), "the store's cap would refuse it");
+        let refused = stage.store().take_id(q(), later, LeaseTerms::default());
+        assert_eq!(refused.expect_err("two are leased"), Error::TooManyLeased { limit: 2 });
+        if is_of_all {
+            // Others notice the store's cap, and no other.
+            for take in [other(), both()] {
+                assert_eq!(stage.store().take(take), Err(Error::TooManyLeased { limit: 3 }));
+            }
+            stage.settle(&of_other.receipt, Action::Ack).unwrap();
+        }
+        assert!(stage.take_one().is_none(), "room elsewhere is none here");
+        let taken = stage.take(both().max(1)).pop().expect("others have room");
+        assert_eq!(taken.message.queue, queue("other"));
+        if !is_of_all {
+            assert_eq!(stage.store().take(other()), Err(Error::TooManyLeased { limit: 2 }));
+            assert_eq!(stage.store().take(both()), Err(Error::TooManyLeased { limit: 2 }));
+        }
+        let waiting = PendingTake::begin(&stage, Take::from(q()).lease_ms(60_000).wait_ms(60_000));
+        put(&stage, "q", 1);
+        assert_eq!(stage.stats().waiting, 1, "it waits on");
+        stage.settle(&held[0].receipt, Action::Ack).unwrap();
+        assert_eq!(waiting.answer().unwrap().len(), 1, "there is room below both");
+        stage.advance(1_000);
+        assert_eq!(stage.take(Take::from(q()).max(9).lease_ms(60_000)).len(), 1, "a lease has run out");
+    }
+}
+
 pub fn a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_ends_or_more_are_allowed(
     factory: &Factory,
 ) {
