@@ -1,16 +1,17 @@
-//! Takes: how far several at the same time exceed the cap of a queue.
+//! Takes: how far several at the same time exceed the cap of a queue, and what they pass over.
 
 mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell_model::{Limits, QueueName, Receipt, Setting, SettingChange};
+use dwell_model::{AttemptLimit, Limits, OnExpiry, QueueName, Receipt, Setting, SettingChange};
 use dwell_postgres::PostgresStore;
+use dwell_store::conformance::Harness as _;
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_testkit::within;
 
-use support::{RUNTIME, address, cap_slack, connect, installed, run};
+use support::{PostgresHarness, RUNTIME, address, cap_slack, connect, installed, run};
 
 const PARTITIONS: u16 = 4;
 
@@ -119,4 +120,44 @@ fn several_processes_exceed_the_max_leased_by_no_more_than_the_stated_slack() {
         let leased = stores[0].stats(orders()).await.expect("it is there").counts.leased;
         assert!((MOST..=MOST + slack).contains(&leased), "{leased} are leased of {MOST}");
     });
+}
+
+/// More goes away under a take than it looks at together: what a take lapses, kills and discards makes it no shorter.
+#[test]
+fn a_take_that_meets_what_is_dropped_or_discarded_hands_out_all_that_is_ready_behind_it() {
+    const EACH: usize = 60;
+    for on_expiry in [OnExpiry::Drop, OnExpiry::Dead] {
+        let harness = PostgresHarness::open(Limits::default());
+        let store = harness.store();
+        let expires = harness.now().after(1_000).ok();
+        RUNTIME.block_on(async {
+            let retention = [Setting::DeadTtlMs(500), Setting::DeadMax(2)];
+            let settings = [Setting::Partitions(PARTITIONS), Setting::OnExpiry(on_expiry)];
+            set(&*store, settings.into_iter().chain(retention)).await;
+            let once = Put {
+                max_attempts: Some(AttemptLimit::At(1.try_into().expect("it is not 0"))),
+                ..Put::new(orders(), "once")
+            };
+            put(&*store, vec![once; EACH]).await;
+            let held =
+                store.take(Take::from(orders()).max(EACH).lease_ms(1_000)).await.expect("it is served");
+            assert_eq!(held.len(), EACH);
+            // Of both orders: of the default priority, and of others.
+            let expiring = |priority| Put { expires, priority, ..Put::new(orders(), "expires") };
+            let default = Put::new(orders(), "").priority;
+            put(&*store, [default, 7].iter().flat_map(|priority| vec![expiring(*priority); EACH]).collect())
+                .await;
+            let live = |n: usize| Put { priority: [default, 9][n % 2], ..Put::new(orders(), "live") };
+            put(&*store, (0..EACH).map(live).collect()).await;
+        });
+        // Calls alone bring about what time has changed.
+        harness.advance_unattended(1_500);
+        RUNTIME.block_on(async {
+            let taken = store.take(Take::from(orders()).max(EACH)).await.expect("it is served");
+            assert!(taken.iter().all(|delivery| &delivery.message.body[..] == b"live"));
+            assert_eq!(taken.len(), EACH, "{on_expiry:?}");
+            let counts = store.stats(orders()).await.expect("it is there").counts;
+            assert_eq!((counts.leased, counts.ready, counts.scheduled), (EACH as u64, 0, 0));
+        });
+    }
 }

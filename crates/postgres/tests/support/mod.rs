@@ -193,7 +193,13 @@ impl PostgresHarness {
     }
 
     fn set_clock(&self) {
-        let us = self.clock.now().wall.as_ms() * 1_000;
+        self.advance_unattended(0);
+    }
+
+    /// Moves the server's clock alone ahead of this process's: no maintenance follows, so calls bring about what time
+    /// has changed.
+    pub(crate) fn advance_unattended(&self, ms: u64) {
+        let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
         RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
     }
 }
@@ -209,8 +215,7 @@ impl Harness for PostgresHarness {
 
     /// The server's clock is set first, since a task that wakes reads it.
     fn advance(&mut self, ms: u64) {
-        let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
-        RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
+        self.advance_unattended(ms);
         self.clock.advance(ms);
         // A call skips what the maintenance holds locked, and there would be no later moment under a clock that leaps.
         let store = self.store.as_ref().expect("it is open");
