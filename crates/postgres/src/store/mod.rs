@@ -96,6 +96,8 @@ struct Inner {
     spared: Spared,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
+    /// The highest number of a message that this process was answered; 0 if it was none.
+    highest: AtomicU64,
     /// Whether any call was made since the last maintenance.
     has_called: AtomicBool,
     /// Whether this process has left: no further call begins.
@@ -183,6 +185,7 @@ impl PostgresStore {
             spared: Spared::default(),
             deaths: Mutex::default(),
             randoms: (RandomState::new(), AtomicU64::new(0)),
+            highest: AtomicU64::new(0),
             has_called: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
         });
@@ -302,6 +305,10 @@ impl Inner {
             locked(&self.deaths).add(noted);
         }
         answered
+    }
+
+    fn has_seen(&self, number: Number) {
+        self.highest.fetch_max(number.get(), Ordering::Relaxed);
     }
 
     fn has_taken(&self) {

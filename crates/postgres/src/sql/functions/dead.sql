@@ -1,5 +1,9 @@
 -- Dead messages: revive and discard.
 
+-- How many dead messages one call discards: about as many as a second is enough for.
+CREATE OR REPLACE FUNCTION dead_slice() RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT 100000::bigint $$;
+
 -- Makes a revived message the owner of its key. Returns the id of the current owner, if there is one. The key must be locked.
 CREATE OR REPLACE FUNCTION claim_key(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_key bytea, now bigint)
 RETURNS uuid
@@ -77,6 +81,7 @@ DECLARE
   one uuid;
   now bigint;
   now_us bigint;
+  since bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   f := facts_of(p_queue, p_defaults);
@@ -93,20 +98,20 @@ BEGIN
     IF is_behind(f.qid, f.home, f.settings, now) THEN
       RETURN;
     END IF;
-    PERFORM retain_some(f.qid, f.settings, now, 10000);
+    PERFORM retain_some(f.qid, f.settings, now, dead_slice());
     IF p_kind IS NULL THEN
-      -- One statement for a slice: there are no keys or refusals to check.
+      -- One statement for a slice, which readers see whole: there are no keys or refusals to check.
       WITH old AS (
         SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= coalesce(p_before, now)
           -- What is past its retention is discarded for that reason.
           AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true)
-        ORDER BY s.died, s.id LIMIT least(p_most, 10000) FOR UPDATE
+        ORDER BY s.died, s.id LIMIT least(p_most, dead_slice()) FOR UPDATE
       ), gone AS (
         DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
       ) SELECT count(*) INTO done FROM gone;
       PERFORM count_up(f.qid, f.qid, 0, 0, -done);
       PERFORM note(f.qid, 7, done);
-      is_more := done = 10000 AND p_most > done;
+      is_more := done = dead_slice() AND p_most > done;
       code := '';
       RETURN NEXT;
       RETURN;
@@ -121,6 +126,7 @@ BEGIN
     last := ids[cardinality(ids)];
     SELECT s.died INTO died FROM standing s WHERE s.part = 6 AND s.id = last;
   END IF;
+  since := clock_ms();
   FOREACH one IN ARRAY ids LOOP
     BEGIN
       code := '';
@@ -156,6 +162,7 @@ BEGIN
       PERFORM set_config('lock_timeout', '5ms', true);
       code := 'busy';
     END;
+    since := shorten_waits(since);
     IF code = '' THEN
       done := done + 1;
     ELSE
