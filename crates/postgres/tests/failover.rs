@@ -1,4 +1,4 @@
-//! A standby is promoted while a store is open: nothing that was answered before is answered again.
+//! A standby is promoted, or a copy of the disk goes on, while a store is open: no number is answered twice.
 
 mod support;
 
@@ -46,6 +46,39 @@ fn an_open_store_gives_no_number_twice_where_an_asynchronous_standby_is_promoted
         assert!(number > lost, "{number:?} comes after {lost:?}, which was answered");
         assert_eq!(store.stats(queue.clone()).await.map(|stats| stats.counts.scheduled), Ok(2));
     });
+}
+
+/// The disk is set back to a snapshot: the server that goes on has the same place and timeline.
+#[test]
+fn an_open_store_gives_no_number_twice_where_a_copy_of_the_disk_goes_on() {
+    let mut server = Server::start();
+    let queue: QueueName = "orders".parse().expect("it is a name");
+    let later = || Put::new(queue.clone(), "b").after_ms(3_600_000);
+    let store = RUNTIME.block_on(open(&server.url("postgres")));
+    let put = async |count: usize| {
+        let mut answers = Vec::new();
+        until_async("puts", async || {
+            answers = store.put((0..count).map(|_| later()).collect()).await;
+            answers.iter().all(Result::is_ok)
+        })
+        .await;
+        answers.into_iter().map(|answer| answer.expect("it is put").number).max()
+    };
+    RUNTIME.block_on(put(1));
+    let copy = server.kill_and_copy();
+    server.start_again();
+    // A sequence is logged 32 numbers ahead.
+    let lost = RUNTIME.block_on(put(100));
+    server.start_again_from(&copy);
+    let number = RUNTIME.block_on(put(1));
+    assert!(number > lost, "{number:?} comes after {lost:?}, which was answered");
+    // So do those of callers who have no number that was lost.
+    let caller = RUNTIME.block_on(async {
+        let client = connect(&server.url("postgres")).await;
+        let row = client.query_one("SELECT (dwell.try_put('orders', 'b'::bytea)).number", &[]).await;
+        row.expect("it is put").get::<_, i64>(0)
+    });
+    assert!(caller as u64 > number.expect("it is put").get(), "{caller}");
 }
 
 async fn open(url: &str) -> PostgresStore {

@@ -447,3 +447,33 @@ fn a_put_that_a_purge_has_spared_is_taken_before_the_maintenance_runs() {
         }
     });
 }
+
+#[test]
+fn a_deletion_that_waits_has_removed_nothing() {
+    RUNTIME.block_on(async {
+        let url = installed().await;
+        let store = Arc::new(open(&url).await);
+        assert!(store.put(vec![put("dead")]).await[0].is_ok());
+        let receipt = store.take(Take::from(orders())).await.expect("it is due").remove(0).receipt;
+        let bury = Action::Bury { reason: None, priority: None };
+        assert!(store.settle(vec![Settle { receipt, action: bury }]).await[0].is_ok());
+        assert!(store.put(vec![put("ready")]).await[0].is_ok());
+        let (client, watch) = (connect(&url).await, connect(&url).await);
+        // An open purge holds the next home of the queue.
+        run(&client, "BEGIN; SELECT dwell.purge_1('orders', NULL)").await;
+        let deleting = {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.delete_queue(orders()).await })
+        };
+        until_async("the deletion to wait", async || {
+            let sql = "SELECT count(*) FROM pg_stat_activity \
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            watch.query_one(sql, &[]).await.expect("the server answers").get::<_, i64>(0) == 1
+        })
+        .await;
+        let counts = store.stats(orders()).await.expect("it is there").counts;
+        assert_eq!((counts.ready, counts.dead), (1, 1), "all of it goes together");
+        run(&client, "ROLLBACK").await;
+        assert_eq!(within("the deletion", deleting).await.expect("it does not panic"), Ok(2));
+    });
+}

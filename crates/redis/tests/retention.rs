@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    Key, Limits, MessageId, OnExpiry, QueueName, Setting, SettingChange, StateKind, Timestamp,
+    AttemptLimit, Key, Limits, MessageId, OnExpiry, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_redis::RedisStore;
 use dwell_store::{
@@ -227,4 +227,45 @@ async fn a_dead_message_that_goes_for_the_owner_of_its_key_is_not_handed_out() {
     let expected = DiscardCounts { dead_max: 1, ..DiscardCounts::default() };
     assert_eq!(discarded(&store).await, expected);
     assert_eq!(store.stats(queue()).await.unwrap().counts.dead, 1);
+}
+
+/// Each partition has more that goes away than one script removes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_over_several_partitions_hands_out_all_that_is_ready_behind_what_goes_away() {
+    const LIVE: usize = 200;
+    for on_expiry in [OnExpiry::Drop, OnExpiry::Dead] {
+        let (server, clock) = (Server::start(), manual());
+        let store = open(&server, &clock).await;
+        let retention = [Setting::DeadTtlMs(500), Setting::DeadMax(8)];
+        set(&store, &retention).await;
+        set(&store, &[Setting::Partitions(4), Setting::OnExpiry(on_expiry)]).await;
+        // These die when their leases run out.
+        let once = AttemptLimit::At(1.try_into().unwrap());
+        let put = Put { max_attempts: Some(once), ..Put::new(queue(), "lapses") };
+        assert!(store.put(vec![put; MANY / 2]).await.iter().all(Result::is_ok));
+        let mut leased = 0;
+        while leased < MANY / 2 {
+            let taken = store.take(Take::from(queue()).max(500).lease_ms(1_000)).await.unwrap();
+            assert!(!taken.is_empty());
+            leased += taken.len();
+        }
+        let expires = clock.now().wall.after(1_000).ok();
+        for _ in 0..MANY / 500 {
+            let expiring = Put { expires, ..Put::new(queue(), "expires") };
+            assert!(store.put(vec![expiring; 500]).await.iter().all(Result::is_ok));
+        }
+        assert!(store.put(vec![Put::new(queue(), "live"); LIVE]).await.iter().all(Result::is_ok));
+        clock.advance(1_500);
+        let taken = store.take(Take::from(queue()).max(LIVE)).await.unwrap();
+        assert!(taken.iter().all(|delivery| &delivery.message.body[..] == b"live"));
+        assert_eq!(taken.len(), LIVE, "{on_expiry:?}");
+        let counts = store.stats(queue()).await.unwrap().counts;
+        assert_eq!((counts.leased, counts.ready, counts.scheduled, counts.dead), (LIVE as u64, 0, 0, 0));
+        store.beat_for_test().await.unwrap();
+        let discarded = discarded(&store).await;
+        let on_expiry_count = if on_expiry == OnExpiry::Drop { MANY as u64 } else { 0 };
+        assert_eq!(discarded.on_expiry, on_expiry_count);
+        let gone = discarded.on_expiry + discarded.dead_ttl + discarded.dead_max;
+        assert_eq!(gone, (MANY + MANY / 2) as u64, "{discarded:?}");
+    }
 }

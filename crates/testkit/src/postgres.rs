@@ -174,6 +174,22 @@ impl Server {
         self.child.kill();
     }
 
+    /// Kills it and copies its data, as a snapshot of its disk has them.
+    pub fn kill_and_copy(&mut self) -> DataCopy {
+        self.kill();
+        let (folder, _, data) = folder_for_data();
+        replace(&self.folder.path().join("data"), &data);
+        DataCopy { folder }
+    }
+
+    /// Kills it, and starts it on the same port with a copy in place of its data.
+    pub fn start_again_from(&mut self, copy: &DataCopy) {
+        self.kill();
+        let data = self.folder.path().join("data");
+        replace(&copy.folder.path().join("data"), &data);
+        self.start_again();
+    }
+
     /// Restarts it on the same port and data, and waits until it listens.
     pub fn start_again(&mut self) {
         self.kill();
@@ -188,6 +204,19 @@ impl Server {
         self.child = child.unwrap_or_else(|| panic!("it does not start again: {}", log(&data)));
         self.watch = Watch::over(&self.child, "INT", self.folder.path());
     }
+}
+
+/// A copy of a server's data.
+pub struct DataCopy {
+    folder: TempDir,
+}
+
+/// Puts a copy of one folder, with its owners and rights, in the place of another.
+fn replace(from: &Path, to: &Path) {
+    fs::remove_dir_all(to).expect("it is ours");
+    let mut copy = Command::new("cp");
+    let copied = copy.arg("-a").arg(from).arg(to).status().expect("there is cp");
+    assert!(copied.success(), "{copy:?}");
 }
 
 impl Drop for Server {

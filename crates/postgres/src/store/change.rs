@@ -46,7 +46,7 @@ impl Inner {
         self.waiters.hint(queue);
         for answer in &answers {
             if let Ok(Rescheduled::Moved(_, due)) = answer {
-                self.tell_due(queue, *due);
+                self.notify_due(queue, *due);
             }
         }
         answers

@@ -11,6 +11,9 @@ use super::refusal::{failed, unreadable};
 use super::settings;
 use crate::values::Json;
 
+/// The most dead messages that are removed with the rest of a queue, in one transaction: `dead_slice` in SQL.
+const SLICE: u64 = 100_000;
+
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).
     pub(super) async fn configure(&self, queue: &QueueName, changes: &[SettingChange]) -> Result<QueueStats> {
@@ -44,7 +47,7 @@ impl Inner {
             .map_err(|failure| failed(failure, Some(queue)))?;
         self.waiters.hint(queue);
         // It may have been paused.
-        self.hints.tell(queue);
+        self.hints.notify(queue);
         match self.stats(queue).await {
             // The settings that were reset were all that the queue had.
             Err(Error::UnknownQueue { .. }) => Ok(self.bare_stats(queue)),
@@ -59,8 +62,16 @@ impl Inner {
 
     /// See [`Store::delete_queue`](dwell_store::Store::delete_queue).
     pub(super) async fn delete_queue(&self, queue: &QueueName) -> Result<u64> {
-        // The dead go in slices, however many there are.
-        let dead = self.discard(queue, Selection::All).await?.done;
+        // All that the queue has goes in one transaction, but of its dead messages a slice: the rest goes before.
+        let all = match self.stats(queue).await {
+            Ok(stats) => stats.counts.dead,
+            Err(Error::UnknownQueue { .. }) => 0,
+            Err(error) => return Err(error),
+        };
+        let dead = match all.checked_sub(SLICE) {
+            Some(excess @ 1..) => self.discard(queue, Selection::Oldest(excess)).await?.done,
+            _ => 0,
+        };
         match self.removed("delete_queue_1", queue).await {
             Ok(removed) => Ok(dead + removed),
             Err(error) if dead == 0 => Err(error),

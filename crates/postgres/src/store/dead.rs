@@ -25,7 +25,7 @@ impl Inner {
     pub(super) async fn revive(&self, queue: &QueueName, which: Selection, at: When) -> Result<BulkOutcome> {
         let swept = self.sweep(queue, which, Some(at)).await;
         self.waiters.hint(queue);
-        self.hints.tell(queue);
+        self.hints.notify(queue);
         swept
     }
 

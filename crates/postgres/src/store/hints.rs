@@ -43,8 +43,8 @@ impl Hints {
         Hints { is_on, queues: Mutex::default(), news: Notify::new() }
     }
 
-    /// Tells other processes that a message of the queue may be ready, or is within a sweep.
-    pub(super) fn tell(&self, queue: &QueueName) {
+    /// Notifies other processes that a message of the queue may be ready, or is within a sweep.
+    pub(super) fn notify(&self, queue: &QueueName) {
         if self.is_on && locked(&self.queues).insert(queue.clone()) {
             self.news.notify_one();
         }
@@ -57,12 +57,12 @@ impl Hints {
 }
 
 impl Inner {
-    /// Tells other processes of a message that is due at this instant, if their sweeps may come later.
-    pub(super) fn tell_due(&self, queue: &QueueName, due: Timestamp) {
+    /// Notifies other processes of a message that is due at this instant, if their sweeps may come later.
+    pub(super) fn notify_due(&self, queue: &QueueName, due: Timestamp) {
         // By this process's clock, which may differ from the server's: it decides only about a hint.
         let soon = self.clock.now().wall.as_ms().saturating_add_unsigned(SWEEP_MS);
         if due.as_ms() <= soon {
-            self.hints.tell(queue);
+            self.hints.notify(queue);
         }
     }
 }

@@ -69,7 +69,7 @@ use crate::{Address, OpenError};
 /// - **Session leases** end with this process: when the store is opened again under the same `client` name, or
 ///   when the process has sent no heartbeat for 15 seconds.
 /// - **Numbers** rise by call, not by commit: a transaction that commits late may reveal a lower number after a higher one.
-/// - **Caps** are checked without locks: several processes together may exceed one for a moment.
+/// - **Caps** are checked without locks: calls at the same time may exceed one, by as much as all but one of them add.
 pub struct PostgresStore {
     inner: Arc<Inner>,
     runtime: Handle,
@@ -96,6 +96,8 @@ struct Inner {
     spared: Spared,
     deaths: Mutex<Deaths>,
     randoms: (RandomState, AtomicU64),
+    /// The highest number of a message that this process was answered; 0 if it was none.
+    highest: AtomicU64,
     /// Whether any call was made since the last maintenance.
     has_called: AtomicBool,
     /// Whether this process has left: no further call begins.
@@ -183,6 +185,7 @@ impl PostgresStore {
             spared: Spared::default(),
             deaths: Mutex::default(),
             randoms: (RandomState::new(), AtomicU64::new(0)),
+            highest: AtomicU64::new(0),
             has_called: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
         });
@@ -302,6 +305,10 @@ impl Inner {
             locked(&self.deaths).add(noted);
         }
         answered
+    }
+
+    fn has_seen(&self, number: Number) {
+        self.highest.fetch_max(number.get(), Ordering::Relaxed);
     }
 
     fn has_taken(&self) {

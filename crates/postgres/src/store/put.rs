@@ -1,5 +1,7 @@
 //! Puts: one statement per batch, or several where its bodies are large.
 
+use std::sync::atomic::Ordering;
+
 use dwell_model::{Invalid, MessageId, QueueName};
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 use serde_json::{Map, Value, json};
@@ -9,6 +11,7 @@ use tokio_postgres::types::Type;
 use super::Inner;
 use super::message::{by_item, column, id, instant, number, stored_limit};
 use super::refusal::{expires_before_due, failed, refusal, unreadable};
+use super::settings;
 use crate::link::Failure;
 use crate::values::{Json, Uuid};
 
@@ -76,8 +79,9 @@ impl Inner {
         for (put, answer) in puts.iter().zip(&answers) {
             match answer {
                 Ok(answer) => {
+                    self.has_seen(answer.number);
                     self.waiters.hint_due(&put.queue, answer.due);
-                    self.tell_due(&put.queue, answer.due);
+                    self.notify_due(&put.queue, answer.due);
                 }
                 Err(Error::OutcomeUnknown { .. }) => self.waiters.hint(&put.queue),
                 Err(_) => {}
@@ -104,6 +108,8 @@ impl Inner {
             false => (Some(options), Some(keys), Some(idempotency_keys)),
         };
         let is_harmless = puts.iter().all(|put| put.idempotency_key.is_some());
+        // A copy of the server's disk may go on in its place, behind the numbers that this process has.
+        let defaults = settings::with_highest(&self.defaults, self.highest.load(Ordering::Relaxed));
         let call = "put_1($1, $2, $3, $4, $5, $6, $7, $8)";
         let arguments = [
             (&queues as _, Type::TEXT_ARRAY),
@@ -113,7 +119,7 @@ impl Inner {
             (&options as _, Type::JSONB_ARRAY),
             (&keys as _, Type::BYTEA_ARRAY),
             (&idempotency_keys as _, Type::BYTEA_ARRAY),
-            (&self.defaults as _, Type::JSONB),
+            (&defaults as _, Type::JSONB),
         ];
         self.rows(call, &arguments, is_harmless).await
     }

@@ -20,6 +20,15 @@ pub(super) fn defaults(limits: &Limits, lock_ms: Option<u64>) -> Json {
     Json(Value::Object(given.chain(waits).collect()).to_string())
 }
 
+/// The same for a put by a process to which messages with numbers up to `highest` are known; 0 if there are none.
+pub(super) fn with_highest(defaults: &Json, highest: u64) -> Json {
+    match (highest, defaults.0.strip_prefix('{')) {
+        (0, _) | (_, None) => defaults.clone(),
+        (_, Some("}")) => Json(format!(r#"{{"highest":{highest}}}"#)),
+        (_, Some(rest)) => Json(format!(r#"{{"highest":{highest},{rest}"#)),
+    }
+}
+
 /// All settings and limits by name; `builtin_settings` in SQL is the same for [`Limits::default`].
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
     let settings = &limits.defaults;
@@ -173,5 +182,9 @@ mod tests {
         assert_eq!(defaults(&Limits::default(), None).0, "{}");
         let limits = Limits { leased: 5, ..Limits::default() };
         assert_eq!(defaults(&limits, None).0, r#"{"limit_leased":5}"#);
+        let with = |limits: &Limits| with_highest(&defaults(limits, None), 7).0;
+        assert_eq!(with(&limits), r#"{"highest":7,"limit_leased":5}"#);
+        assert_eq!(with(&Limits::default()), r#"{"highest":7}"#);
+        assert_eq!(with_highest(&defaults(&limits, None), 0), defaults(&limits, None));
     }
 }

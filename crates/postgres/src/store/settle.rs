@@ -93,8 +93,8 @@ impl Inner {
                 self.waiters.hint_room(&settle.receipt.queue);
             }
             match answer {
-                Ok(Settled::Ready) => self.hints.tell(&settle.receipt.queue),
-                Ok(Settled::Scheduled(due)) => self.tell_due(&settle.receipt.queue, *due),
+                Ok(Settled::Ready) => self.hints.notify(&settle.receipt.queue),
+                Ok(Settled::Scheduled(due)) => self.notify_due(&settle.receipt.queue, *due),
                 _ => {}
             }
         }
@@ -129,7 +129,7 @@ impl Inner {
         let _ = self.settle_rows(&columns).await;
         for receipt in receipts {
             self.waiters.hint_room(&receipt.queue);
-            self.hints.tell(&receipt.queue);
+            self.hints.notify(&receipt.queue);
         }
     }
 
@@ -164,7 +164,7 @@ impl Inner {
         };
         self.waiters.hint_room(queue);
         if answers.iter().any(Result::is_ok) {
-            self.hints.tell(queue);
+            self.hints.notify(queue);
         }
         answers
     }

@@ -156,7 +156,10 @@ impl Inner {
                 continue;
             }
             match taken(row, take.session, take.holder.as_ref(), now) {
-                Ok(delivery) => deliveries.push(delivery),
+                Ok(delivery) => {
+                    self.has_seen(delivery.message.number);
+                    deliveries.push(delivery);
+                }
                 Err(error) => unread = Some(error),
             }
         }

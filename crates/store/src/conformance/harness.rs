@@ -44,8 +44,10 @@ pub trait Harness: Send {
         1
     }
 
-    /// How many messages of a queue with several partitions may be leased beyond its `max_leased`.
-    fn cap_slack(&self) -> u64 {
+    /// How many messages of a queue with several partitions may be leased beyond its `max_leased`, if at most
+    /// `takes` takes run at the same time, each of up to `max` messages. A store that answers 0 is exact.
+    fn cap_slack(&self, takes: u64, max: u64) -> u64 {
+        let _ = (takes, max);
         0
     }
 

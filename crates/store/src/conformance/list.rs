@@ -29,6 +29,7 @@ macro_rules! conformance_suite {
             @$what $with
             cap:
                 at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice,
+                with_max_leased_and_the_stores_cap_both_reached_a_queue_is_as_if_paused,
                 a_take_that_waits_at_the_max_leased_of_its_queue_goes_on_when_a_lease_ends_or_more_are_allowed,
                 a_lowered_max_leased_ends_no_lease,
                 take_by_id_at_the_max_leased_of_its_queue_is_refused,
@@ -219,6 +220,7 @@ macro_rules! conformance_suite {
                 purge_leaves_leased_dead_and_later_messages_alone,
                 delete_queue_leaves_leased_messages_to_their_holders,
                 a_deleted_queue_leaves_the_listing_and_loses_its_settings,
+                a_deleted_queue_follows_the_defaults_until_it_is_configured_again,
                 a_deleted_queue_keeps_its_partitions_while_messages_are_leased,
             ;
             take:

@@ -120,9 +120,9 @@ impl Stage {
         self.harness.close();
     }
 
-    /// How many messages of a queue with several partitions may be leased beyond its cap.
-    pub(super) fn cap_slack(&self) -> u64 {
-        self.harness.cap_slack()
+    /// See [`Harness::cap_slack`].
+    pub(super) fn cap_slack(&self, takes: u64, max: u64) -> u64 {
+        self.harness.cap_slack(takes, max)
     }
 
     /// The number of partitions of a queue with this `partitions`.

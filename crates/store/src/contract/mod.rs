@@ -146,6 +146,7 @@ pub trait Store: Send + Sync {
     /// - A take that would wait on one queue too many is refused
     /// - The caps of a queue hold after a restart
     /// - At its max leased a queue is as if paused and others do not notice
+    /// - With max leased and the store's cap both reached a queue is as if paused
     /// - A take that waits at the max leased of its queue goes on when a lease ends or more are allowed
     /// - A lowered max leased ends no lease
     /// - Without lapse backoff a message is ready at once however often its lease runs out
@@ -472,11 +473,13 @@ pub trait Store: Send + Sync {
 
     /// Removes all messages except the leased, and the queue's own settings; returns the number of messages.
     /// While messages are leased, a spread that differs from the default is kept, since it determines where
-    /// they are stored.
+    /// they are stored. The defaults of the store's limits are in force then; settings of a configuration file
+    /// come back when a server configures the queue again.
     ///
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
     /// - A deleted queue leaves the listing and loses its settings
+    /// - A deleted queue follows the defaults until it is configured again
     /// - A deleted queue keeps its partitions while messages are leased
     ///
     /// # Errors

@@ -1,5 +1,9 @@
 -- Dead messages: revive and discard.
 
+-- How many dead messages one call discards: about as many as a second is enough for.
+CREATE OR REPLACE FUNCTION dead_slice() RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT 100000::bigint $$;
+
 -- Makes a revived message the owner of its key. Returns the id of the current owner, if there is one. The key must be locked.
 CREATE OR REPLACE FUNCTION claim_key(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_key bytea, now bigint)
 RETURNS uuid
@@ -29,8 +33,8 @@ END
 $$;
 
 -- Whether a message that this transaction has locked as a dead one is gone: a death that the call noticed afterwards has
--- discarded it (`dead_max`), and its own lock does not keep it. Then it gives up the key that it may have claimed.
-CREATE OR REPLACE FUNCTION is_discarded(p_qid bigint, p_id uuid) RETURNS boolean
+-- discarded it (`dead_max`), and its own lock does not keep it. Then the key that it may have claimed is given up.
+CREATE OR REPLACE FUNCTION give_up_discarded(p_qid bigint, p_id uuid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
   IF EXISTS (SELECT FROM standing_6 s WHERE s.qid = p_qid AND s.id = p_id) THEN
@@ -77,6 +81,7 @@ DECLARE
   one uuid;
   now bigint;
   now_us bigint;
+  since bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   f := facts_of(p_queue, p_defaults);
@@ -93,20 +98,20 @@ BEGIN
     IF is_behind(f.qid, f.home, f.settings, now) THEN
       RETURN;
     END IF;
-    PERFORM retain_some(f.qid, f.settings, now, 10000);
+    PERFORM retain_some(f.qid, f.settings, now, dead_slice());
     IF p_kind IS NULL THEN
-      -- One statement for a slice: there are no keys or refusals to check.
+      -- One statement for a slice, which readers see whole: there are no keys or refusals to check.
       WITH old AS (
         SELECT s.ctid AS tid FROM standing_6 s WHERE s.qid = f.qid AND s.died <= coalesce(p_before, now)
           -- What is past its retention is discarded for that reason.
           AND coalesce(s.died > now - (f.settings->>'dead_ttl')::bigint, true)
-        ORDER BY s.died, s.id LIMIT least(p_most, 10000) FOR UPDATE
+        ORDER BY s.died, s.id LIMIT least(p_most, dead_slice()) FOR UPDATE
       ), gone AS (
         DELETE FROM standing_6 WHERE ctid = ANY (ARRAY(SELECT o.tid FROM old o)) RETURNING 1
       ) SELECT count(*) INTO done FROM gone;
       PERFORM count_up(f.qid, f.qid, 0, 0, -done);
       PERFORM note(f.qid, 7, done);
-      is_more := done = 10000 AND p_most > done;
+      is_more := done = dead_slice() AND p_most > done;
       code := '';
       RETURN NEXT;
       RETURN;
@@ -121,6 +126,7 @@ BEGIN
     last := ids[cardinality(ids)];
     SELECT s.died INTO died FROM standing s WHERE s.part = 6 AND s.id = last;
   END IF;
+  since := clock_ms();
   FOREACH one IN ARRAY ids LOOP
     BEGIN
       code := '';
@@ -145,7 +151,7 @@ BEGIN
         END IF;
         IF owner IS NOT NULL THEN
           code := 'key_taken'; info := owner;
-        ELSIF is_discarded(f.qid, one) THEN
+        ELSIF give_up_discarded(f.qid, one) THEN
           code := 'message_not_found';
         ELSE
           PERFORM unfile(h.s, 4);
@@ -156,6 +162,7 @@ BEGIN
       PERFORM set_config('lock_timeout', '5ms', true);
       code := 'busy';
     END;
+    since := shorten_waits(since);
     IF code = '' THEN
       done := done + 1;
     ELSE

@@ -146,7 +146,7 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  IF h.place = 4 AND is_discarded(f.qid, p_id) THEN
+  IF h.place = 4 AND give_up_discarded(f.qid, p_id) THEN
     r.code := 'message_not_found'; r.info := NULL;
   END IF;
   IF r.code IS NOT NULL THEN

@@ -82,3 +82,29 @@ BEGIN
   END IF;
 END
 $$;
+
+-- A copy of the disk that goes on in place of the server has the same place and timeline, but not what was given out
+-- since: the numbers leap where a process has received a higher one than was ever given out here. The caller knows
+-- `p_highest`; null if it has received none.
+CREATE OR REPLACE FUNCTION check_numbers(p_highest bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  known bigint;
+BEGIN
+  IF p_highest > (SELECT CASE WHEN n.is_called THEN n.last_value ELSE 0 END FROM numbers n) THEN
+    -- As in `leap`.
+    PERFORM pg_advisory_lock(1685546349, hashtext(current_schema()));
+    BEGIN
+      SELECT CASE WHEN n.is_called THEN n.last_value ELSE 0 END INTO known FROM numbers n;
+      IF p_highest > known THEN
+        PERFORM setval('numbers', p_highest + 4294967296);
+        PERFORM setval('sessions', 4294967296 + s.last_value) FROM sessions s;
+      END IF;
+      PERFORM pg_advisory_unlock(1685546349, hashtext(current_schema()));
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+      PERFORM pg_advisory_unlock(1685546349, hashtext(current_schema()));
+      RAISE;
+    END;
+  END IF;
+END
+$$;

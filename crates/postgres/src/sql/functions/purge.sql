@@ -42,8 +42,8 @@ BEGIN
 END
 $$;
 
--- Removes all messages but the leased, and the queue's settings; `partitions` stays while messages are leased. The store has
--- discarded the dead in slices before: here are those that died since.
+-- Removes all messages but the leased, and the queue's settings; `partitions` stays while messages are leased. If there
+-- were more dead messages than `dead_slice`, the store has discarded the excess before.
 CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off AS $$
@@ -56,7 +56,7 @@ BEGIN
   IF is_behind(f.qid, f.home, f.settings, now) THEN
     RETURN NULL;
   END IF;
-  PERFORM retain_some(f.qid, f.settings, now, 10000);
+  PERFORM retain_some(f.qid, f.settings, now, dead_slice());
   removed := purge_queue(p_queue, f.qid);
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);

@@ -373,6 +373,7 @@ DECLARE
 BEGIN
   PERFORM limit_waits(p_defaults);
   PERFORM check_place();
+  PERFORM check_numbers((p_defaults->>'highest')::bigint);
   IF p_opts IS NULL AND p_key IS NULL AND p_idempotency_key IS NULL THEN
     FOR q, places, kinds, values_, bodies IN
       SELECT u.queue, array_agg(u.place ORDER BY u.place), array_agg(u.kind ORDER BY u.place),

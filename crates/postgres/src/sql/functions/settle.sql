@@ -143,6 +143,7 @@ DECLARE
   busy uuid[] := '{}';
   n int := coalesce(cardinality(p_id), 0);
   name text;
+  since bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
@@ -173,18 +174,20 @@ BEGIN
     PERFORM FROM standing x
       WHERE x.part < 3 AND x.id = ANY (ARRAY(SELECT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
         WHERE acked IS NULL OR NOT u.place = ANY (acked)))
-      ORDER BY x.id FOR UPDATE;
+      ORDER BY x.id FOR UPDATE NOWAIT;
   EXCEPTION WHEN lock_not_available THEN
-    -- At least one of them is locked by another transaction: find out which.
-    PERFORM set_config('lock_timeout', '5ms', true);
-    FOR each IN SELECT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
+    -- At least one of them is locked by another transaction. The limit of a wait is that of all waits together.
+    since := clock_ms();
+    FOR each IN SELECT DISTINCT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
       WHERE acked IS NULL OR NOT u.place = ANY (acked) ORDER BY u.id
     LOOP
       BEGIN
         PERFORM FROM standing x WHERE x.id = each.id AND x.part < 3 FOR UPDATE;
       EXCEPTION WHEN lock_not_available THEN
+        PERFORM set_config('lock_timeout', '5ms', true);
         busy := busy || each.id;
       END;
+      since := shorten_waits(since);
     END LOOP;
   END;
   FOR at IN 1 .. n LOOP
@@ -219,9 +222,11 @@ DECLARE
   now bigint;
   place int;
   most bigint;
+  since bigint;
 BEGIN
   PERFORM limit_waits(p_defaults);
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  since := clock_ms();
   -- In the order of ids, as settlements: batches that cross wait for each other, and never in a circle.
   FOR at IN SELECT u.place FROM unnest(p_id) WITH ORDINALITY AS u (id, place) ORDER BY u.id, u.place LOOP
     item := at; code := ''; info := NULL; what := NULL; value := NULL;
@@ -251,6 +256,7 @@ BEGIN
       PERFORM set_config('lock_timeout', '5ms', true);
       code := 'busy';
     END;
+    since := shorten_waits(since);
     RETURN NEXT;
   END LOOP;
 END

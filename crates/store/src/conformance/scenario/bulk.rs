@@ -1,9 +1,9 @@
 //! Purge and delete.
 
-use dwell_model::{Setting, Settings, StateKind};
+use dwell_model::{Limits, Setting, SettingChange, Settings, StateKind};
 
 use super::super::stage::*;
-use crate::{Action, Put, Settled, Take, Target};
+use crate::{Action, Put, Settled, Take, Target, When};
 
 pub fn purge_leaves_leased_dead_and_later_messages_alone(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -68,6 +68,39 @@ pub fn a_deleted_queue_leaves_the_listing_and_loses_its_settings(factory: &Facto
     stage.put(keyed("k", "anew"));
     assert_eq!(stage.stats().settings, Settings::default());
     assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
+}
+
+pub fn a_deleted_queue_follows_the_defaults_until_it_is_configured_again(factory: &Factory) {
+    let mut limits = Limits::default();
+    limits.defaults.max_leased = Some(1);
+    limits.defaults.lease_ms = 60_000;
+    let stage = Stage::open_with(factory, limits);
+    let own = || vec![Setting::MaxLeased(3), Setting::LeaseMs(5_000), Setting::Levels(vec![1_000])];
+    let configure =
+        || stage.store().configure(q(), own().into_iter().map(SettingChange::Set).collect()).unwrap();
+    configure();
+    for body in ["a", "b", "c"] {
+        stage.put(message(body));
+    }
+    let held = stage.take(Take::from(q()).max(2));
+    assert_eq!(stage.store().delete_queue(q()), Ok(1));
+    // Those that are still leased count towards the default cap.
+    let by_level = || Put { when: When::Level(1), ..message("level") };
+    assert_eq!(code(stage.try_put(by_level())), "unknown_level");
+    let between = ["d", "e", "f"].map(|body| stage.put(message(body)).id);
+    assert!(stage.take_one().is_none(), "two are leased, and the default is one");
+    stage.settle(&held[0].receipt, Action::Ack).unwrap();
+    assert!(stage.take_one().is_none());
+    stage.settle(&held[1].receipt, Action::Ack).unwrap();
+    let taken = stage.taken();
+    assert_eq!(taken.lease_until.ms_since(taken.taken_at), 60_000, "the default");
+    assert_eq!((taken.message.id, stage.take_one().is_none()), (between[0], true));
+    // Configured again, the settings hold for what was put meanwhile as well.
+    assert_eq!(configure().own.iter().count(), 3);
+    stage.put(by_level());
+    let taken = stage.take(Take::from(q()).max(9));
+    assert_eq!(taken.iter().map(|one| one.message.id).collect::<Vec<_>>(), between[1..]);
+    assert!(taken.iter().all(|one| one.lease_until.ms_since(one.taken_at) == 5_000));
 }
 
 pub fn a_deleted_queue_keeps_its_partitions_while_messages_are_leased(factory: &Factory) {

@@ -1,5 +1,7 @@
 //! The cap of a queue's own setting on its leased messages.
 
+use std::thread;
+
 use dwell_model::{Limits, Setting, SettingChange, SettingName};
 
 use super::super::stage::*;
@@ -29,18 +31,67 @@ pub fn at_its_max_leased_a_queue_is_as_if_paused_and_others_do_not_notice(factor
     stage.advance(1_000);
     assert_eq!(stage.take(Take::from(q()).max(9).lease_ms(60_000)).len(), 1, "another has run out");
     assert_eq!((stage.stats().counts.leased, stage.stats().counts.ready), (2, 1));
-    // With several partitions the cap may be exceeded by what the harness says, and is reached all the same.
-    // Six cannot be divided evenly by four.
-    for most in [8, 6] {
+    // With several partitions, or several takes at the same time, the cap may be exceeded by what the harness
+    // states, and is reached all the same. Six cannot be divided evenly by four.
+    for (most, takes) in [(8, 1), (6, 1), (6, 4)] {
         let stage = Stage::open(factory);
         stage.set(Setting::Partitions(4));
         stage.set(Setting::MaxLeased(most));
         put(&stage, "q", 100);
-        for _ in 0..20 {
-            stage.take(Take::from(q()).max(3));
+        thread::scope(|scope| {
+            for _ in 0..takes {
+                let store = stage.store();
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        store.take(Take::from(q()).max(3)).expect("the take is good");
+                    }
+                });
+            }
+        });
+        let (leased, slack) = (stage.stats().counts.leased, stage.cap_slack(takes, 3));
+        assert!((most..=most + slack).contains(&leased), "{leased} are leased of {most} by {takes}");
+    }
+}
+
+pub fn with_max_leased_and_the_stores_cap_both_reached_a_queue_is_as_if_paused(factory: &Factory) {
+    let of_all = Limits { leased: 3, ..Limits::default() };
+    let of_each = Limits { leased_per_queue: 2, ..Limits::default() };
+    for (limits, is_of_all) in [(of_all, true), (of_each, false)] {
+        let mut stage = Stage::open_with(factory, limits);
+        stage.set(Setting::MaxLeased(2));
+        let later = stage.put(message("later").after_ms(600_000)).id;
+        put(&stage, "q", 4);
+        put(&stage, "other", 4);
+        let other = || Take::from(queue("other")).lease_ms(60_000);
+        let both = || Take::from_all([q(), queue("other")]).lease_ms(60_000);
+        let held = stage.take(Take::from(q()).max(9).lease_ms(1_000));
+        assert_eq!(held.len(), 2);
+        let of_other = stage.take(other()).pop().expect("it has a cap of its own");
+        // Both are reached.
+        assert!(stage.take_one().is_none(), "the store's cap would refuse it");
+        let refused = stage.store().take_id(q(), later, LeaseTerms::default());
+        assert_eq!(refused.expect_err("two are leased"), Error::TooManyLeased { limit: 2 });
+        if is_of_all {
+            // Others notice the store's cap, and no other.
+            for take in [other(), both()] {
+                assert_eq!(stage.store().take(take), Err(Error::TooManyLeased { limit: 3 }));
+            }
+            stage.settle(&of_other.receipt, Action::Ack).unwrap();
         }
-        let leased = stage.stats().counts.leased;
-        assert!((most..=most + stage.cap_slack()).contains(&leased), "{leased} are leased of {most}");
+        assert!(stage.take_one().is_none(), "room elsewhere is none here");
+        let taken = stage.take(both().max(1)).pop().expect("others have room");
+        assert_eq!(taken.message.queue, queue("other"));
+        if !is_of_all {
+            assert_eq!(stage.store().take(other()), Err(Error::TooManyLeased { limit: 2 }));
+            assert_eq!(stage.store().take(both()), Err(Error::TooManyLeased { limit: 2 }));
+        }
+        let waiting = PendingTake::begin(&stage, Take::from(q()).lease_ms(60_000).wait_ms(60_000));
+        put(&stage, "q", 1);
+        assert_eq!(stage.stats().waiting, 1, "it waits on");
+        stage.settle(&held[0].receipt, Action::Ack).unwrap();
+        assert_eq!(waiting.answer().unwrap().len(), 1, "there is room below both");
+        stage.advance(1_000);
+        assert_eq!(stage.take(Take::from(q()).max(9).lease_ms(60_000)).len(), 1, "a lease has run out");
     }
 }
 
