@@ -187,6 +187,11 @@ impl Toy {
         reading.calls >= self.pieces
     }
 
+    /// No copy can be read when it expires.
+    pub(super) fn make_all_unreadable(&mut self) {
+        self.unreadable = self.copies.keys().copied().collect();
+    }
+
     /// The cold dead messages of a queue.
     pub(super) fn dead_ids(&self, queue: &QueueName) -> Vec<MessageId> {
         self.of(queue).filter(|copy| copy.is_dead()).map(|copy| copy.cold.message.id).collect()
