@@ -213,6 +213,39 @@ fn a_cold_message_that_expires_is_gone_where_its_queue_drops_it_and_a_replay_kno
     assert_eq!((counted.deaths.expiry, counted.discarded.on_expiry), (1, 2));
 }
 
+/// Crash story: 1. A message of a queue that drops what expires cannot be read when its time has come, and dies.
+/// 2. After a restart it can be read: it was dropped, though it had been dead.
+#[test]
+fn what_could_not_be_dropped_stays_dead_after_a_restart() {
+    for purges in [false, true] {
+        let mut rig = with_slices_of(100);
+        set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+        let put = |rig: &mut Rig, expires| {
+            let put = Put { expires: Some(at(expires)), ..put_to("q") };
+            rig.put(put.after_ms(10), now(0)).unwrap().id
+        };
+        // More than a slice, and one that expires later.
+        let ids = [50, 51, 52, 53, 2_000].map(|expires| put(&mut rig, expires));
+        let checkpoint = snapshot(&mut rig);
+        evict(&mut rig, 0);
+        rig.log.1.as_mut().unwrap().not_handed_over.insert(ids[1]);
+        rig.catch_up(now(60));
+        assert_eq!((kept(&rig), rig.core.cold_len()), (1, 2));
+        if purges {
+            assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(1));
+        }
+        let mut again = recovered(&rig, &checkpoint);
+        for rig in [&mut rig, &mut again] {
+            rig.catch_up(now(70));
+            assert_eq!(kept(rig), 1);
+            rig.catch_up(now(2_000));
+            assert_eq!(ids.map(|id| is_gone(rig, id, 2_000)), [true, false, true, true, true]);
+        }
+        let counted = rig.core.deaths().remove(0);
+        assert_eq!(counted.deaths.expiry, 1);
+    }
+}
+
 #[test]
 fn a_queue_whose_last_message_expires_is_gone_with_it() {
     let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
