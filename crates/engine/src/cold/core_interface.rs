@@ -217,6 +217,7 @@ impl Cold<BodyRef> for ColdSet {
         for file in self.files.values_mut() {
             file.ready_until = file.ready_until.max(wall);
         }
+        self.look_again_at_left();
     }
 
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>) {

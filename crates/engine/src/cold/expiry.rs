@@ -20,9 +20,10 @@
 //! needed for that, and so their blocks are read, a few at a time. That takes far longer than to look at expiries, so
 //! it has a separate progress, which follows the other: entries that wait for it delay their own queue alone, and
 //! queues that also drop expired messages and have messages in the same files. These entries are processed file by
-//! file, and in each file in the order in which they have expired. Those that cannot be read then die. A replay leaves
-//! them where they are, since the journal has the records; what it has left is looked at again when the replay has
-//! ended.
+//! file, and in each file in the order in which they have expired. Those that cannot be read then die, and the core
+//! records that all files are promoted, which keeps them dead. A replay leaves entries of these queues where they are,
+//! since the journal has the records; what it has left is looked at again when a file is promoted, and when the replay
+//! has ended.
 //!
 //! # Ground rules
 //! 1. An entry that is over is out too: searches for pending entries skip it as they skip what is gone.
@@ -412,7 +413,8 @@ impl ColdSet {
         self.look_at_fresh(now, &mut budget, rule, into) && is_through
     }
 
-    /// Has the entries looked at again that a replay has left, since their queues drop expired messages.
+    /// Has the entries looked at again that a replay has left, since their queues drop expired messages: those that had
+    /// expired when their file was promoted are dead, and the others are dropped after the replay.
     pub(crate) fn look_again_at_left(&mut self) {
         for file in self.files.values_mut().filter(|file| file.has_left) {
             file.has_left = false;
@@ -556,6 +558,7 @@ impl ColdSet {
                     let file = self.files.get_mut(&number).expect("it was just there");
                     if let Some(section) = file.die(spot.ordinal) {
                         *died.entry(section).or_default() += 1;
+                        into.died_unread = true;
                     }
                 }
             }

@@ -721,6 +721,50 @@ fn a_rotten_block_is_no_reason_to_live() {
     assert_eq!(store.run(engine.discard(queue("q"), Selection::All)).unwrap().done, COUNT);
 }
 
+/// Crash story: 1. A block has messages that expire in a queue that drops them, and it cannot be read: they die. 2. The
+/// store is opened again, and the block can be read. 3. They were dropped then: nothing said that they had died.
+#[test]
+fn what_could_not_be_dropped_stays_dead_after_an_opening() {
+    for (purges, flushes, is_killed) in
+        [(false, false, true), (true, false, true), (false, true, true), (false, false, false)]
+    {
+        let at = format!("{purges} {flushes} {is_killed}");
+        let mut store = filled();
+        let engine = store.engine.clone();
+        let drops = vec![SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop))];
+        store.run(engine.configure(queue("q"), drops)).unwrap();
+        let path = keyed(&store.disk);
+        let bytes = store.disk.read_file(&path).unwrap();
+        let key_at = bytes.windows(KEY.len()).position(|window| window == KEY.as_bytes()).unwrap();
+        store.disk.rot_at(&path, key_at as u64);
+        store.advance(2 * HOUR_MS);
+        let (pending, dead) = counts(&mut store, "q");
+        assert!(pending == 0 && dead > 0, "{at}: {pending}, {dead}");
+        store.disk.heal_rot(|_| true);
+        // What expires later is dropped.
+        let expires = Some(store.now().after(HOUR_MS).unwrap());
+        store.put(Put { expires, ..Put::new(queue("q"), "later") }).unwrap();
+        if purges {
+            assert_eq!(store.run(engine.purge(queue("q"))), Ok(1), "{at}");
+        }
+        if flushes {
+            let before = engine.counters().flushes;
+            put_lasting(&mut store, "other", 400);
+            assert!(engine.counters().flushes > before + 2, "{at}");
+        }
+        drop(engine);
+        for _ in 0..2 {
+            let (disk, clock) = if is_killed { store.kill() } else { store.close() };
+            disk.power_on(Crash::Keep);
+            store = small(disk, clock, FEW);
+            assert_eq!(counts(&mut store, "q"), (u64::from(!purges), dead), "{at}");
+            assert_eq!(listed(&mut store, "q", StateKind::Dead, 7) as u64, dead, "{at}");
+        }
+        store.advance(HOUR_MS);
+        assert_eq!(counts(&mut store, "q"), (0, dead), "{at}");
+    }
+}
+
 /// A caller's request.
 type Ask = fn(Engine) -> Pin<Box<dyn Future<Output = Result<usize, Error>>>>;
 

@@ -1,6 +1,6 @@
 //! A thread that sends commands, reports to the oracle before and after each, and waits at the gate when its server is killed.
 
-use dwell_model::{MessageId, Receipt, Timestamp};
+use dwell_model::{MessageId, Receipt, SettingChange, Timestamp};
 use dwell_store::{self as store, Blocking, Delivery, Error, LeaseTerms};
 use dwell_testkit::Random;
 
@@ -13,6 +13,8 @@ use crate::oracle::{
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, Uses, key_name, queue_name, words};
 
+/// Also what operators do: retention, caps of queues, backoff after lapses, and ended leases.
+const USES: Uses = Uses::All;
 /// A client avoids a group while this many of its commands are unexplained.
 const CROWD: usize = 40;
 
@@ -22,6 +24,8 @@ struct HeldLease {
     address: Address,
     id: MessageId,
     receipt: Receipt,
+    /// The number of the take that granted it.
+    takes: u32,
 }
 
 /// The answer to the single item of a call.
@@ -87,11 +91,12 @@ impl<'a> Client<'a> {
         if let Some(again) = self.again.take() {
             return self.send_put(again);
         }
-        match workload::choose(&mut self.rng, Uses::Plain) {
+        match workload::choose(&mut self.rng, USES) {
             Choice::Put => self.put(),
             Choice::Take => self.take(),
             Choice::Settle => self.settle(),
             Choice::Stale => self.settle_spent(),
+            Choice::EndLease => self.end_leases(),
             Choice::TakeById => self.take_by_id(),
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
@@ -100,8 +105,8 @@ impl<'a> Client<'a> {
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
+            Choice::Retain => self.retain(),
             Choice::Sweep => self.sweep(),
-            Choice::EndLease | Choice::Retain => unreachable!("a plain workload chooses neither"),
         }
     }
 
@@ -191,11 +196,13 @@ impl<'a> Client<'a> {
         let queues = workload::queues(&mut self.rng);
         let lease_ms = workload::lease_ms(&mut self.rng);
         let wait_ms = *self.rng.pick(&[0, 0, 20, 100]);
-        let take = store::Take::from_all(queues.iter().copied().map(queue_name))
+        let mut take = store::Take::from_all(queues.iter().copied().map(queue_name))
             .max(self.rng.between(1, 8) as usize)
             .wait_ms(wait_ms)
             .lease_ms(lease_ms);
-        let op = self.begin(StoreCall::Take { queues, terms: terms(lease_ms) });
+        let terms = workload::terms(&mut self.rng, USES, lease_ms, false);
+        take.holder = terms.holder.map(words::holder);
+        let op = self.begin(StoreCall::Take { queues, terms });
         let answer = self.http().take(take);
         let told = wire::took(&answer);
         self.conclude(op, told);
@@ -208,7 +215,8 @@ impl<'a> Client<'a> {
         let Some((address, _)) = wire::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.rng, address, id);
-        self.held.push(HeldLease { address, id, receipt: delivery.receipt.clone() });
+        let takes = delivery.message.standing.counts.takes;
+        self.held.push(HeldLease { address, id, receipt: delivery.receipt.clone(), takes });
     }
 
     /// Settles some of the held messages, in one request. The others are settled later, or their leases run out.
@@ -264,6 +272,37 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Ends leases of a queue, as an operator does: those believed to be in force, and sometimes one of a message
+    /// that is not leased. The former holder still tries to settle, which must fail.
+    fn end_leases(&mut self) {
+        let (mut queue, mut leases) = (None, Vec::new());
+        for _ in 0..self.rng.between(1, 3) {
+            let meant = if self.rng.percent(85) && !self.held.is_empty() {
+                let held = self.rng.pick(&self.held).clone();
+                let takes = workload::meant_take(&mut self.rng, held.takes);
+                Some((held.address, held.id, takes))
+            } else {
+                self.some_message().map(|(address, id)| (address, id, 1))
+            };
+            leases.extend(meant.filter(|(address, ..)| {
+                *queue.get_or_insert(address.queue) == address.queue && !self.is_crowded(address.group())
+            }));
+        }
+        let Some(queue) = queue.filter(|_| !leases.is_empty()) else { return };
+        let begin = |(message, _, takes): &(Address, MessageId, u32)| {
+            self.begin(StoreCall::EndLease { message: *message, takes: *takes })
+        };
+        let ops: Vec<Op> = leases.iter().map(begin).collect();
+        let named = leases.iter().map(|(_, id, takes)| store::LeaseRef { id: *id, takes: *takes }).collect();
+        let answers = self.http().expire_lease(queue_name(queue), named);
+        for ((op, (address, id, _)), answer) in ops.into_iter().zip(leases).zip(answers) {
+            if matches!(answer, Ok(store::Settled::Dead(_))) {
+                self.shared.pool().add_dead(&mut self.rng, address, id);
+            }
+            self.conclude(op, wire::ended(&answer));
+        }
+    }
+
     /// A recently seen message, if its group is not crowded.
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
         let (address, id) = self.shared.pool().any(&mut self.rng)?;
@@ -285,8 +324,11 @@ impl<'a> Client<'a> {
     fn take_by_id(&mut self) {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
-        let op = self.begin(StoreCall::TakeById { message: address, terms: terms(lease_ms) });
-        let answer = self.http().take_id(queue_name(address.queue), id, LeaseTerms::of_ms(lease_ms));
+        let terms = workload::terms(&mut self.rng, USES, lease_ms, false);
+        let op = self.begin(StoreCall::TakeById { message: address, terms });
+        let Terms { holder, .. } = terms;
+        let terms = LeaseTerms { holder: holder.map(words::holder), ..LeaseTerms::of_ms(lease_ms) };
+        let answer = self.http().take_id(queue_name(address.queue), id, terms);
         let told = wire::took_by_id(&answer);
         self.conclude(op, told);
         if let Ok(delivery) = answer {
@@ -312,8 +354,9 @@ impl<'a> Client<'a> {
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
-        let op = self.begin(StoreCall::Get(group, target, false));
-        let answer = only(self.http().get(queue_name(group.queue), vec![wish], false));
+        let dead = USES.percent(&mut self.rng, 50);
+        let op = self.begin(StoreCall::Get(group, target, dead));
+        let answer = only(self.http().get(queue_name(group.queue), vec![wish], dead));
         self.conclude(op, wire::got(answer));
     }
 
@@ -343,6 +386,16 @@ impl<'a> Client<'a> {
         let queue = workload::queue(&mut self.rng);
         let now = self.wall();
         let change = workload::setting(&mut self.rng, now);
+        self.change(queue, change);
+    }
+
+    fn retain(&mut self) {
+        let queue = workload::queue(&mut self.rng);
+        let change = workload::retention(&mut self.rng);
+        self.change(queue, change);
+    }
+
+    fn change(&mut self, queue: u32, change: SettingChange) {
         let (setting, value) = words::change(&change);
         let op = self.begin(StoreCall::Configure { queue, setting, value });
         let answer = self.http().configure(queue_name(queue), vec![change]);
@@ -363,9 +416,4 @@ impl<'a> Client<'a> {
         };
         self.conclude(op, answer);
     }
-}
-
-/// The terms of a lease that is not bound to the process, without a holder.
-fn terms(lease_ms: u64) -> Terms {
-    Terms { lease_ms: lease_ms as i64, session: false, holder: None }
 }

@@ -1,13 +1,13 @@
 //! Conversion between HTTP and the oracle: answers in the oracle's terms.
 
-use dwell_model::{Message, Pause, SettingName, State};
+use dwell_model::{Message, SettingName, State};
 use dwell_store::{
     BulkOutcome, Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled,
 };
 
 use crate::oracle::{
-    Address, Changed, Delivered, FoundMessage, PAUSE, PAUSED, PutHeard, Raised, RescheduleTo, SettleHeard,
-    ShownMessage, Sight, StoreAnswer, TakenById, Terms, paused_until,
+    Address, Changed, Delivered, Ended, FoundMessage, PutHeard, Raised, RescheduleTo, SettleHeard,
+    ShownMessage, Sight, StoreAnswer, TakenById, Terms,
 };
 use crate::workload::{self, body, words};
 
@@ -149,15 +149,34 @@ pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer
 
 pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
-        Ok(Settled::Gone) => SettleHeard::Gone,
-        Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
-        Ok(Settled::Ready) => SettleHeard::Ready,
-        Ok(Settled::Dead(_)) => SettleHeard::Dead,
-        Ok(Settled::Leased(until)) => SettleHeard::Leased(until.as_ms()),
+        Ok(settled) => became(settled),
         Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(&error),
     };
     Ok(StoreAnswer::Settled(heard))
+}
+
+/// The new state of a message whose lease was settled or ended.
+fn became(settled: Settled) -> SettleHeard {
+    match settled {
+        Settled::Gone => SettleHeard::Gone,
+        Settled::Scheduled(due) => SettleHeard::Scheduled(due.as_ms()),
+        Settled::Ready => SettleHeard::Ready,
+        Settled::Dead(_) => SettleHeard::Dead,
+        Settled::Leased(until) => SettleHeard::Leased(until.as_ms()),
+    }
+}
+
+/// The outcome of the end of a lease.
+pub(super) fn ended(answer: &Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
+    let heard = match answer {
+        Ok(settled) => Ended::Done(became(*settled)),
+        Err(Error::NotLeased { .. }) => Ended::NotLeased,
+        Err(Error::LeaseChanged { takes, .. }) => Ended::Changed { takes: *takes },
+        Err(error) if is_nowhere(error) => Ended::NotFound,
+        Err(error) => return other(error),
+    };
+    Ok(StoreAnswer::Ended(heard))
 }
 
 pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<StoreAnswer, NoAnswer> {
@@ -230,27 +249,7 @@ pub(super) fn no_settings() -> Vec<(&'static str, Option<String>)> {
 pub(super) fn settings(stats: &QueueStats) -> Vec<(&'static str, Option<String>)> {
     let mut settings = no_settings();
     for (name, shown) in &mut settings {
-        if stats.own.iter().any(|own| own.name().as_str() == *name) {
-            *shown = shown_value(stats, name);
-        }
+        *shown = stats.own.iter().find(|own| own.name().as_str() == *name).and_then(words::value);
     }
     settings
-}
-
-fn shown_value(stats: &QueueStats, name: &str) -> Option<String> {
-    let settings = &stats.settings;
-    match name {
-        PAUSE => match settings.pause {
-            Pause::Running => None,
-            Pause::Indefinite => Some(PAUSED.to_owned()),
-            Pause::Until(end) => Some(paused_until(end.as_ms())),
-        },
-        "lease" => Some(settings.lease_ms.to_string()),
-        "max_attempts" => Some(format!("{:?}", settings.max_attempts)),
-        "backoff" => Some(words::backoff(&settings.backoff)),
-        "max_pending" => settings.max_pending.map(|limit| limit.to_string()),
-        "levels" => Some(format!("{:?}", settings.levels)),
-        "idempotency_ttl" => Some(settings.idempotency_ms.to_string()),
-        other => Some(format!("{other} is a setting that nobody changes")),
-    }
 }

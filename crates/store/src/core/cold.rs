@@ -16,7 +16,8 @@
 //!    reaches the same result. [`catch_up`](Core::catch_up) processes expiries in slices. Until it has
 //!    finished, expired messages may count as pending. Every call whose result would differ processes the
 //!    rest first, or [gives up](Core::gave_up) and has to be repeated. Where the queue drops what expires,
-//!    the message is removed instead, and that is recorded.
+//!    the message is removed instead, and that is recorded; if it cannot be read for that, it dies, and the
+//!    record of a [promotion](Cold::promote) says so.
 //! 6. A capture is of one moment, the call of [`begin_snapshot`](Core::begin_snapshot), and is made in slices:
 //!    a message that changes before its slice is captured first, and then changed.
 
@@ -241,7 +242,7 @@ pub trait Cold<B> {
 pub enum Expiring {
     /// They die in place.
     Die,
-    /// They are handed over, and their removal is recorded.
+    /// They are handed over, and their removal is recorded. Those that cannot be read die.
     Go,
     /// Nothing is done: a replay has the records of those that were removed.
     Stay,
@@ -254,12 +255,14 @@ pub struct Expired<B> {
     pub died: Vec<(QueueName, u64)>,
     /// Messages that are handed over to be removed.
     pub gone: Vec<ColdMessage<B>>,
+    /// Whether any of those that died were to be handed over, and could not be read.
+    pub died_unread: bool,
 }
 
 // A derived implementation would require `B: Default`.
 impl<B> Default for Expired<B> {
     fn default() -> Expired<B> {
-        Expired { died: Vec::new(), gone: Vec::new() }
+        Expired { died: Vec::new(), gone: Vec::new(), died_unread: false }
     }
 }
 

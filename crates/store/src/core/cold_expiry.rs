@@ -54,6 +54,7 @@ impl<B: StoredBody> Core<B> {
     fn expire_slice(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         if self.cold == 0 {
             self.is_behind = false;
+            self.keep_dead(now, log);
             return true;
         }
         let is_replay = log.is_replay();
@@ -66,6 +67,7 @@ impl<B: StoredBody> Core<B> {
         }
         self.is_behind = !is_done;
         self.count_expired(expired, log);
+        self.keep_dead(now, log);
         self.look_where_given_up(now, log);
         is_done
     }
@@ -112,7 +114,9 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    fn count_expired(&mut self, Expired { died, gone }: Expired<B>, log: &mut impl Log<B>) {
+    fn count_expired(&mut self, expired: Expired<B>, log: &mut impl Log<B>) {
+        let Expired { died, gone, died_unread } = expired;
+        self.died_unread |= died_unread;
         if !died.is_empty() {
             // Answers depend on the time from now on.
             log.keep_time();
@@ -126,6 +130,39 @@ impl<B: StoredBody> Core<B> {
             let queue = self.queues.find(&name).expect("what has cold messages is a queue");
             self.count_out(queue, false, 1);
             self.note_bare(queue);
+        }
+    }
+
+    /// Records that messages have died which were to be dropped and could not be read: after a restart they may
+    /// be readable, and would be dropped. Their numbers are not known. So all is promoted: to a replay,
+    /// whatever has expired by then and was not dropped is dead. Waits until everything else that is to be
+    /// dropped by now was handed over.
+    fn keep_dead(&mut self, now: Now, log: &mut impl Log<B>) {
+        if !self.died_unread || self.is_behind {
+            return;
+        }
+        let all: Vec<u32> = self.queues.all().collect();
+        let drops = |queue: &u32| self.settings(*queue).on_expiry == OnExpiry::Drop;
+        let dropping: Vec<u32> = all.iter().copied().filter(drops).collect();
+        if dropping.iter().any(|queue| self.is_behind_of(*queue, now, log)) {
+            return;
+        }
+        self.died_unread = false;
+        // To a replay these are cold too.
+        dropping.into_iter().for_each(|queue| self.expire(queue, now, log));
+        self.promote_cold(now, log);
+        log.record(&Record::Ripe { wall: now.wall }, Durability::Written);
+    }
+
+    /// Promotes all cold messages. Due ones in memory stay in place: if the clock steps back later, that call
+    /// moves them.
+    pub(super) fn promote_cold(&mut self, now: Now, log: &mut impl Log<B>) {
+        let Some(cold) = log.cold() else { return };
+        cold.promote(now.wall);
+        let queues: Vec<u32> = self.queues.all().collect();
+        for queue in queues {
+            self.promote(queue, now.wall);
+            self.queues.get_mut(queue).cold.look_again();
         }
     }
 
@@ -165,6 +202,7 @@ impl<B: StoredBody> Core<B> {
         let expiring = |name: &QueueName| self.expiring(name, is_replay);
         let read = cold.expire_unread(&found.name, now, &expiring, &mut expired);
         self.count_expired(expired, log);
+        self.keep_dead(now, log);
         read
     }
 

@@ -76,14 +76,7 @@ impl<B: StoredBody> Core<B> {
         self.expire_queue(queue, now, log)?;
         if log.cold().is_some() {
             self.expire_all(now, log);
-            let Some(cold) = log.cold() else { return Ok(()) };
-            cold.promote(now.wall);
-            let queues: Vec<u32> = self.queues.all().collect();
-            for queue in queues {
-                // Due messages stay in place. If the clock steps back later, that call moves them.
-                self.promote(queue, now.wall);
-                self.queues.get_mut(queue).cold.look_again();
-            }
+            self.promote_cold(now, log);
             log.record(&Record::Ripe { wall: now.wall }, Durability::Synced);
         }
         Ok(())

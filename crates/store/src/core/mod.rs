@@ -227,6 +227,8 @@ pub struct Core<B> {
     /// Whether cold messages have expired that no slice has processed yet, and how often that has begun.
     is_behind: bool,
     fell_behind: u64,
+    /// Whether cold messages have died that were to be dropped, which is not recorded yet.
+    died_unread: bool,
     /// Queues whose first message is not looked for until their expired messages have been processed. Some
     /// may have been removed.
     given_up: Vec<u32>,
@@ -311,6 +313,7 @@ impl<B: StoredBody> Core<B> {
             replaying: Timestamp::MIN,
             is_behind: false,
             fell_behind: 0,
+            died_unread: false,
             given_up: Vec::new(),
             gave_up: false,
             call: 0,

@@ -99,6 +99,7 @@ impl<B: StoredBody> Core<B> {
                 if let Some(cold) = log.cold() {
                     cold.promote(wall);
                 }
+                self.look_at_all_retention(wall);
             }
             Record::Configured { queue, change } => {
                 let queue = self.queues.find_or_insert(&queue);

@@ -188,6 +188,8 @@ impl<B: StoredBody> Core<B> {
         let queue = self.entries.get(slot).queue;
         if died_unread {
             self.count_drawn_dead(queue);
+            self.trim_dead(slot, now, log);
+            self.note_bare(queue);
         }
         if is_over {
             self.expire_drawn(queue, now, log);

@@ -13,6 +13,8 @@
 //!    not.
 //! 5. Discards are recorded one by one, and no answer waits for them: if a crash loses some, those messages
 //!    are still past their retention.
+//! 6. Alarms are of the wall clock. When it steps back they are all set anew: those from before the step lie
+//!    ahead by as much as it was.
 
 use dwell_model::{Now, OnExpiry, State, Timestamp};
 
@@ -249,6 +251,17 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// The same for all queues after a step of the clock back to `wall`, or a replay of one.
+    pub(super) fn look_at_all_retention(&mut self, wall: Timestamp) {
+        let latest = wall.saturating_after(PASSED_OVER_MS);
+        let queues: Vec<u32> = self.queues.all().collect();
+        for queue in queues {
+            let found = self.queues.get_mut(queue);
+            found.passed_over_again = found.passed_over_again.map(|again| again.min(latest));
+            self.look_at_retention(queue);
+        }
+    }
+
     /// Notes that cold messages of a queue have expired in place, at instants that are not known here.
     pub(super) fn expect_end_of_expired(&mut self, queue: u32) {
         if let Some(retaining) = self.retaining.as_mut().filter(|retaining| retaining.queue == queue) {
@@ -257,9 +270,10 @@ impl<B: StoredBody> Core<B> {
         let settings = self.settings(queue);
         let is_over = settings.dead_max.is_some_and(|most| self.queues.get(queue).dead() > most);
         let ttl_ms = settings.dead_ttl_ms.map(|ttl_ms| ttl_ms.min(SOON_MS));
-        if is_over || ttl_ms.is_some() {
-            let wait_ms = if is_over { 0 } else { ttl_ms.unwrap_or_default() };
-            self.queues.expect_retention(queue, self.seen.saturating_after(wait_ms).as_ms());
+        if is_over {
+            self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
+        } else if let Some(ttl_ms) = ttl_ms {
+            self.queues.expect_retention(queue, self.seen.saturating_after(ttl_ms).as_ms());
         }
     }
 
@@ -297,7 +311,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Trims a queue after a message has died: discards one message if there are too many, or the message
     /// itself if its retention is over already.
-    fn trim_dead(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) {
+    pub(super) fn trim_dead(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) {
         let Some(death) = self.death_of(slot) else { return };
         let queue = self.entries.get(slot).queue;
         let settings = self.settings(queue);

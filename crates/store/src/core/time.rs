@@ -27,6 +27,7 @@ impl<B: StoredBody> Core<B> {
             }
             log.record(&Record::Ripe { wall }, Durability::Written);
             self.look_at_all_waited_on();
+            self.look_at_all_retention(now.wall);
         }
         self.seen = now.wall;
         self.gave_up = false;

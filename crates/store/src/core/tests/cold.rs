@@ -79,6 +79,8 @@ pub(super) struct Toy {
     asked: usize,
     /// Copies that cannot be read when they expire.
     unreadable: BTreeSet<CopyAt>,
+    /// Copies that die where they are to be handed over, since they cannot be read for that.
+    pub(super) not_handed_over: BTreeSet<MessageId>,
     /// Whether reading a page of a list fails.
     is_rotten: bool,
     /// Reads of the due messages of this queue fail.
@@ -138,13 +140,15 @@ impl Toy {
         let going: Vec<CopyAt> = self.over(now).filter(goes).map(|copy| copy.cold.copy).collect();
         for at in going.iter().take(most) {
             let copy = self.copies.get_mut(at).unwrap();
-            let queue = &copy.cold.message.queue;
+            let Message { queue, id, .. } = &copy.cold.message;
+            let cannot_go = self.not_handed_over.contains(id);
             match copy.expiring(expiring) {
-                Expiring::Die => {
+                rule if rule == Expiring::Die || cannot_go => {
                     copy.is_over = true;
                     into.died.push((queue.clone(), 1));
+                    into.died_unread |= rule == Expiring::Go;
                 }
-                Expiring::Go => {
+                Expiring::Die | Expiring::Go => {
                     copy.is_cold = false;
                     into.gone.push(copy.cold.clone());
                 }
@@ -185,6 +189,11 @@ impl Toy {
         reading.calls += 1;
         reading.from = from;
         reading.calls >= self.pieces
+    }
+
+    /// No copy can be read when it expires.
+    pub(super) fn make_all_unreadable(&mut self) {
+        self.unreadable = self.copies.keys().copied().collect();
     }
 
     /// The cold dead messages of a queue.

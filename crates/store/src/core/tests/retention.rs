@@ -213,6 +213,39 @@ fn a_cold_message_that_expires_is_gone_where_its_queue_drops_it_and_a_replay_kno
     assert_eq!((counted.deaths.expiry, counted.discarded.on_expiry), (1, 2));
 }
 
+/// Crash story: 1. A message of a queue that drops what expires cannot be read when its time has come, and dies.
+/// 2. After a restart it can be read: it was dropped, though it had been dead.
+#[test]
+fn what_could_not_be_dropped_stays_dead_after_a_restart() {
+    for purges in [false, true] {
+        let mut rig = with_slices_of(100);
+        set(&mut rig, Setting::OnExpiry(OnExpiry::Drop), 0);
+        let put = |rig: &mut Rig, expires| {
+            let put = Put { expires: Some(at(expires)), ..put_to("q") };
+            rig.put(put.after_ms(10), now(0)).unwrap().id
+        };
+        // More than a slice, and one that expires later.
+        let ids = [50, 51, 52, 53, 2_000].map(|expires| put(&mut rig, expires));
+        let checkpoint = snapshot(&mut rig);
+        evict(&mut rig, 0);
+        rig.log.1.as_mut().unwrap().not_handed_over.insert(ids[1]);
+        rig.catch_up(now(60));
+        assert_eq!((kept(&rig), rig.core.cold_len()), (1, 2));
+        if purges {
+            assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(1));
+        }
+        let mut again = recovered(&rig, &checkpoint);
+        for rig in [&mut rig, &mut again] {
+            rig.catch_up(now(70));
+            assert_eq!(kept(rig), 1);
+            rig.catch_up(now(2_000));
+            assert_eq!(ids.map(|id| is_gone(rig, id, 2_000)), [true, false, true, true, true]);
+        }
+        let counted = rig.core.deaths().remove(0);
+        assert_eq!(counted.deaths.expiry, 1);
+    }
+}
+
 #[test]
 fn a_queue_whose_last_message_expires_is_gone_with_it() {
     let defaults = dwell_model::Settings { on_expiry: OnExpiry::Drop, ..Default::default() };
@@ -532,6 +565,89 @@ fn nothing_is_discarded_in_place_of_what_was_passed_over() {
     retain(&mut rig, 602_000);
     assert!(is_gone(&mut rig, ids[0], 602_000) && !is_gone(&mut rig, later[0], 602_000));
     assert_eq!(kept(&rig), 2);
+}
+
+/// All that retention has to do at this reading of the wall clock.
+fn look(rig: &mut Rig, wall: i64) {
+    let now = Now { wall: at(wall), mono_ms: 10_000_000 };
+    let mut slices = 0;
+    while rig.call(|core, log| core.retain_some(now, log)) {
+        slices += 1;
+        assert!(slices < 200, "{wall}: it does not come to an end, {} are left", kept(rig));
+    }
+}
+
+/// A cold message that has expired at 50, which no call has noticed by 5,000,000; then the clock steps back to 20.
+/// With the same after a restart.
+fn expired_by_a_step_back(setting: Setting) -> [Rig; 2] {
+    let mut rig = with_slices_of(10);
+    set(&mut rig, setting, 0);
+    rig.put(Put { expires: Some(at(50)), ..put_to("q") }.after_ms(10), now(0)).unwrap();
+    let checkpoint = snapshot(&mut rig);
+    evict(&mut rig, 0);
+    look(&mut rig, 5_000_000);
+    look(&mut rig, 20);
+    let again = recovered(&rig, &checkpoint);
+    [rig, again]
+}
+
+/// Crash story: 1. A cold message has expired, and no call has noticed. 2. The clock steps back; the message dies by
+/// that. 3. The alarm by which it was to be discarded was of the time before the step: it counted as dead until the
+/// clock had come there again.
+#[test]
+fn what_dies_by_a_step_back_is_discarded_by_the_clock_after_it() {
+    for mut rig in expired_by_a_step_back(Setting::DeadMax(0)) {
+        look(&mut rig, 21);
+        assert_eq!(kept(&rig), 0);
+    }
+    for mut rig in expired_by_a_step_back(Setting::DeadTtlMs(100_000)) {
+        look(&mut rig, 99_000);
+        assert_eq!(kept(&rig), 1);
+        // Counts show it within a minute.
+        for at_ms in (100_050..=160_050).step_by(10_000) {
+            look(&mut rig, at_ms);
+        }
+        assert_eq!(kept(&rig), 0);
+    }
+}
+
+#[test]
+fn what_was_passed_over_is_tried_again_after_ten_minutes_though_the_clock_steps_back() {
+    let mut rig = with_slices_of(10);
+    let ids = dead(&mut rig, 3, 0);
+    snapshot(&mut rig);
+    evict(&mut rig, 0);
+    rig.log.1.as_mut().unwrap().unread.insert(ids[0]);
+    set(&mut rig, Setting::DeadTtlMs(1_000), 100);
+    look(&mut rig, 5_000_000);
+    rig.log.1.as_mut().unwrap().unread.clear();
+    look(&mut rig, 10_000);
+    assert_eq!(kept(&rig), 1, "it is not tried before");
+    look(&mut rig, 610_000);
+    assert_eq!(kept(&rig), 0);
+}
+
+/// The message was to die by a step back of the clock, and its expiry could not be read then.
+#[test]
+fn what_died_unread_is_discarded_as_it_is_drawn() {
+    let mut rig = with_slices_of(10);
+    set(&mut rig, Setting::DeadMax(0), 0);
+    rig.put(Put { expires: Some(at(50)), ..put_to("q") }.after_ms(10), now(0)).unwrap();
+    let checkpoint = snapshot(&mut rig);
+    evict(&mut rig, 0);
+    rig.log.1.as_mut().unwrap().make_all_unreadable();
+    look(&mut rig, 60);
+    look(&mut rig, 20);
+    let before = Now { wall: at(21), mono_ms: 10_000_000 };
+    for state in [StateKind::Ready, StateKind::Dead] {
+        let page = rig.call(|core, log| core.list(&queue("q"), state, None, 9, before, log));
+        assert_eq!(page.map(|page| page.messages.len()).unwrap_or(0), 0, "{state}");
+        assert_eq!((kept(&rig), rig.core.cold_len()), (0, 0));
+    }
+    let counted = rig.core.deaths().remove(0);
+    assert_eq!((counted.deaths.expiry, counted.discarded.dead_max), (1, 1));
+    let again = recovered(&rig, &checkpoint);
+    assert_eq!((kept(&again), again.core.cold_len()), (0, 0));
 }
 
 /// A message with this key, taken and buried then.
