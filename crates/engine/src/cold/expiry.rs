@@ -208,16 +208,17 @@ impl ColdTable {
     /// Processes the expiries whose time has come, from the current position on, and returns the outcomes.
     fn expire(&mut self, now: Now, budget: &mut ExpiryBudget, rule: Rule<'_>) -> Fates {
         let mut fates = Fates::default();
-        let sections = self.file.sections().iter();
-        let rules: Vec<Expiring> = sections.map(|section| rule(&section.queue)).collect();
-        self.look_ahead(now, budget, &rules, &mut fates);
-        self.see_to_waiting(now, budget, &rules, &mut fates);
+        self.look_ahead(now, budget, rule, &mut fates);
+        self.see_to_waiting(now, budget, rule, &mut fates);
         fates
     }
 
     /// What happens to an entry that expires. Entries that had expired when the file was promoted died by that.
-    fn fate(&self, (at, ordinal): (Timestamp, u32), rules: &[Expiring]) -> Expiring {
-        if at <= self.ready_until { Expiring::Die } else { rules[self.file.section_of(ordinal)] }
+    fn fate(&self, (at, ordinal): (Timestamp, u32), rule: Rule<'_>) -> Expiring {
+        if at <= self.ready_until {
+            return Expiring::Die;
+        }
+        rule(&self.file.sections()[self.file.section_of(ordinal)].queue)
     }
 
     fn die_in(&mut self, ordinal: u32, fates: &mut Fates) {
@@ -228,7 +229,7 @@ impl ColdTable {
 
     /// Looks at the expiries whose time has come. Entries that are to die do; those to be handed over wait, and delay
     /// no other section.
-    fn look_ahead(&mut self, now: Now, budget: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
+    fn look_ahead(&mut self, now: Now, budget: &mut ExpiryBudget, rule: Rule<'_>, fates: &mut Fates) {
         let over_by = self.over_by(now);
         loop {
             let chunk = self.ahead_to.chunk;
@@ -253,7 +254,7 @@ impl ColdTable {
             {
                 (pair, budget.pairs) = (pair + 1, budget.pairs - 1);
                 let ordinal = expiry.1;
-                match self.fate(expiry, rules) {
+                match self.fate(expiry, rule) {
                     Expiring::Die => self.die_in(ordinal, fates),
                     Expiring::Go if self.is_pending(ordinal) => {
                         let section = self.file.section_of(ordinal);
@@ -273,7 +274,7 @@ impl ColdTable {
     }
 
     /// Processes entries that wait to be handed over, in the order in which they have expired.
-    fn see_to_waiting(&mut self, now: Now, budget: &mut ExpiryBudget, rules: &[Expiring], fates: &mut Fates) {
+    fn see_to_waiting(&mut self, now: Now, budget: &mut ExpiryBudget, rule: Rule<'_>, fates: &mut Fates) {
         let does_any_wait = self.sections.iter().any(|section| section.waits);
         let mut blocks = BTreeSet::new();
         while does_any_wait && self.expired_to < self.ahead_to {
@@ -295,7 +296,7 @@ impl ColdTable {
             while let Some(expiry) = pairs.get(pair).copied().filter(|_| pair < end && !budget.is_spent()) {
                 (pair, budget.passed) = (pair + 1, budget.passed - 1);
                 let ordinal = expiry.1;
-                match self.fate(expiry, rules) {
+                match self.fate(expiry, rule) {
                     Expiring::Die => self.die_in(ordinal, fates),
                     Expiring::Go if self.is_pending(ordinal) => {
                         budget.going -= 1;
