@@ -7,6 +7,9 @@ import psycopg
 import installed
 from store import Store, receipt
 
+T0 = 1_800_000_000_000
+MIN, HOUR = 60_000, 3_600_000
+
 UTC = datetime.timezone.utc
 
 
@@ -231,6 +234,51 @@ def test_repeatable_read_and_serializable(s):
             for key in (b"new" + level.name.encode(),):
                 assert s.change("q", key=key).what == "cancelled"
     assert a.code == ""
+
+
+def test_an_old_snapshot_takes_nothing_for_gone_whose_space_was_given_back(s):
+    """A slot's bodies are written again, and leases move to another part, after the snapshot of a caller."""
+    s.stop_clock(T0)
+    s.maintain(T0)
+    s.puts("q", [{"kind": 2, "value": 1000, "body": b"x" * 5000}] * 300)
+    acked = s.put("q", kind=2, value=1000)
+    pending = s.put("q", kind=2, value=2000, key=b"pending")
+    slot = int(str(acked.id)[15:18], 16)
+    s.stop_clock(T0 + 1500)
+    taken = {t.id: t for t in s.take("q", 1000, lease=5 * HOUR)}
+    lease = taken.pop(acked.id)
+    calls = {
+        "cancel": (lambda conn: conn.execute("SELECT dwell.cancel('q', 'pending')").fetchone()[0], "leased"),
+        "ack": (lambda conn: conn.execute("SELECT dwell.ack(%s)", (receipt(lease),)).rowcount, 1),
+    }
+    old = {name: other(s) for name in calls}
+    for conn in old.values():
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        conn.execute("SELECT 1")
+
+    def check(name):
+        call, answer = calls[name]
+        try:
+            found = call(old[name])
+            raise AssertionError(f"{name}: {found}")
+        except psycopg.errors.SerializationFailure:
+            old[name].rollback()
+        assert call(old[name]) == answer, name
+        old[name].commit()
+        old[name].close()
+
+    assert {row.code for row in s.acks(list(taken.values()))} == {""}
+    s.stop_clock(T0 + 2000)
+    assert [t.id for t in s.take("q", 9, lease=5 * HOUR)] == [pending.id]
+    s.stop_clock(T0 + 31 * MIN)
+    s.all("UPDATE @slot SET quiet_until = %s WHERE slot = %s RETURNING 1", T0 + 2 * HOUR, slot)
+    assert s.give_back(slot)
+    check("cancel")
+    # The turn of the leases' part is the next one.
+    s.stop_clock(T0 + 51 * MIN)
+    assert 100 in s.maintain(T0 + 51 * MIN).given_back
+    check("ack")
+    assert s.counts("q") == (0, 0, 1, 0)
 
 
 def test_prepared_transactions(s):

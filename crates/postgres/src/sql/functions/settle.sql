@@ -39,6 +39,9 @@ BEGIN
   -- Read after the lock, since the wait for it may have lasted past the deadline.
   now_us := clock_us();
   now := now_us / 1000;
+  IF s.id IS NULL THEN
+    PERFORM check_truncated(p_id);
+  END IF;
   IF s.id IS NULL OR s.deadline <= now THEN
     a.code := 'lease_lost';
     RETURN a;

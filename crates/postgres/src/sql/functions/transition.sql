@@ -19,6 +19,23 @@ BEGIN
 END
 $$;
 
+-- TRUNCATE is not subject to snapshots: a transaction whose snapshot is older finds the table empty. If it has not found
+-- what it looked for about a message, and one of the tables where that may be was truncated, it cannot be serialized.
+CREATE OR REPLACE FUNCTION check_truncated(p_id uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+    SELECT FROM unnest(ARRAY['pend_' || slot_in(p_id), 'body_' || slot_in(p_id), 'standing_0', 'standing_1', 'standing_2',
+      'standing_3', 'standing_4', 'standing_5']) AS t (name) JOIN pg_class c ON c.oid = to_regclass(t.name)
+    -- The one is read by the snapshot, the other as it is now.
+    WHERE c.relfilenode <> pg_relation_filenode(c.oid)) THEN
+    RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+      MESSAGE = 'could not serialize access: space was given back since this transaction began',
+      HINT = 'The transaction might succeed if retried.';
+  END IF;
+END
+$$;
+
 -- Frees the key of a message that is not live any more. A locked key is skipped: its next user sees that the message is
 -- gone. So no transaction waits for a key while it holds a message.
 CREATE OR REPLACE FUNCTION free_key(p_qid bigint, p_id uuid) RETURNS void
@@ -76,6 +93,9 @@ BEGIN
   IF s.keyed THEN
     PERFORM free_key(s.qid, s.id);
     s.key_hash := hash_of((SELECT b.key FROM body b WHERE b.number = number_of(s.id) AND b.slot = slot_in(s.id)::smallint));
+    IF s.key_hash IS NULL THEN
+      PERFORM check_truncated(s.id);
+    END IF;
   END IF;
   s.part := 6; s.reason := p_reason; s.died := p_died;
   s.home := NULL; s.lane := NULL; s.rank := NULL; s.xid := NULL;
@@ -313,9 +333,12 @@ BEGIN
       PERFORM file_pending(s, settings, now);
     ELSIF misses > 2 THEN
       place := 0;
-      RETURN;
+      EXIT;
     END IF;
   END LOOP;
+  IF place = 0 THEN
+    PERFORM check_truncated(p_id);
+  END IF;
 END
 $$;
 
