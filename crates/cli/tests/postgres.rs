@@ -4,11 +4,14 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Stdio;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 
 use common::shared::{get, instant, waiting_take};
-use common::{PATIENCE, Ran, Server, dwell, run, until};
+use common::{KilledOnDrop, PATIENCE, Ran, Server, dwell, run, until};
 use dwell_testkit::free_port;
 use dwell_testkit::postgres::Server as Postgres;
 
@@ -196,4 +199,58 @@ fn the_administration_refuses_what_it_cannot_use_and_prints_no_password() {
     let mut without = dwell();
     without.args(["postgres", "migrate"]);
     assert_eq!(run(without).code, 2, "no store is named");
+}
+
+/// Runs `dwell postgres drop` on a terminal of its own, by `script` of util-linux. Once it asks, `typed` is entered.
+/// Returns the exit code and what the terminal has shown.
+fn drop_on_a_terminal(url: &str, args: &str, typed: &str) -> (i32, String) {
+    let drop = format!("'{}' postgres drop --color never {args}", env!("CARGO_BIN_EXE_dwell"));
+    let mut command = dwell_testkit::dwell("script");
+    command.args(["-qec", &drop, "/dev/null"]).env("SHELL", "/bin/sh").env("DWELL_STORE", url);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = KilledOnDrop(command.spawn().unwrap());
+    let (mut keyboard, mut screen) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
+    let (sender, parts) = channel();
+    thread::spawn(move || {
+        let mut part = [0; 1024];
+        while let Ok(length @ 1..) = screen.read(&mut part) {
+            let _ = sender.send(part[..length].to_vec());
+        }
+    });
+    let (mut shown, mut is_typed) = (String::new(), false);
+    loop {
+        match parts.recv_timeout(PATIENCE) {
+            Ok(part) => shown.push_str(&String::from_utf8_lossy(&part)),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("it does not end: {shown}"),
+        }
+        if !is_typed && shown.contains("[y/N] ") {
+            keyboard.write_all(typed.as_bytes()).unwrap();
+            is_typed = true;
+        }
+    }
+    (child.0.wait().unwrap().code().unwrap_or(-1), shown)
+}
+
+#[test]
+fn on_a_terminal_a_drop_shows_what_is_lost_and_asks() {
+    const LOST: &str = "1 queues with 1 scheduled or ready messages, 0 leased, 0 dead";
+    let postgres = Postgres::start();
+    let url = url(&postgres, "asked").replace("postgres@", "postgres:hush@");
+    administer(&url, &["migrate"]).ok();
+    let server = serve(&url, &[]);
+    server.dwell(&["put", "orders", "x"]).ok();
+    server.stop_by("TERM");
+    // The last one is the end of the input.
+    for typed in ["n\n", "\n", "yes please\n", "\u{4}"] {
+        let (code, shown) = drop_on_a_terminal(&url, "", typed);
+        assert_eq!(code, 1, "{typed:?}: {shown}");
+        assert!(shown.contains(LOST) && shown.contains("asked  stays as it is"), "{typed:?}: {shown}");
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+    let (code, shown) = drop_on_a_terminal(&url, "--json", "y\n");
+    assert!(code == 2 && !shown.contains("[y/N]"), "programs are not asked: {code} {shown}");
+    let (code, shown) = drop_on_a_terminal(&url, "", "y\n");
+    assert!(code == 0 && shown.contains(LOST) && shown.contains("asked  dropped"), "{code} {shown}");
+    assert_eq!(administer(&url, &["drop", "--yes"]).failure(), "not_installed");
 }
