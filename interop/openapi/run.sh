@@ -24,7 +24,7 @@ read -r -t 60 serving <"$work/said"
 url=$("$python" -c 'import json, sys; print(json.loads(sys.argv[1])["http"])' "$serving")
 
 echo "seed $seed; SEED=$seed replays it"
-(cd "$work" && timeout 120 "$python" -m schemathesis.cli --config-file "$OLDPWD/schemathesis.toml" \
+(cd "$work" && timeout 300 "$python" -m schemathesis.cli --config-file "$OLDPWD/schemathesis.toml" \
     run "$url/openapi.json" --seed "$seed")
 
 "$python" - "$url" <<'PYTHON'

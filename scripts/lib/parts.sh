@@ -71,7 +71,7 @@ part_postgres() {
     build
     [ -n "$tests_ran" ] || run_tests postgres
     stage "postgres: through PgBouncer, contract" test_of postgres single DWELL_POSTGRES_BOUNCER=1
-    stage "postgres: through PgBouncer, model" test_of postgres model DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=10
+    stage "postgres: through PgBouncer, model" test_of postgres model DWELL_POSTGRES_BOUNCER=1 DWELL_CASES=3
     stage "postgres: Python" python_at "$python" crates/postgres/tests/sql/requirements.txt
     stage "postgres: SQL" "$python/bin/python" crates/postgres/tests/sql/run.py "$bin"
 }

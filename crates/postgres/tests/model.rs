@@ -11,5 +11,5 @@ const COMMANDS: usize = 200;
 fn behaves_as_the_model_does() {
     let asked = std::env::var("DWELL_COMMANDS").ok();
     let commands = asked.map_or(COMMANDS, |commands| commands.parse().expect("a whole number is expected"));
-    dwell_store::conformance::model::run(PostgresHarness::open, 20, commands, 1);
+    dwell_store::conformance::model::run(PostgresHarness::open, 10, commands, 1);
 }
