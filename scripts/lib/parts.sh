@@ -1,5 +1,5 @@
-# The stages of each part of `scripts/test`. Everything is built with the profile dev; the longer sets build what they
-# measure by with release.
+# The stages of each part of `scripts/test`. There are two build profiles: dev for the tests, release for the model
+# checker, which builds sooner with it.
 # shellcheck shell=bash
 
 # The target folder of cargo.
@@ -99,7 +99,7 @@ counted() {
 }
 
 # Concurrency tests under a model checker. It needs a build with other locks, and so a separate target folder.
-model_check=(env "RUSTFLAGS=--cfg shuttle" cargo test --locked -p dwell-time -p dwell-engine
+model_check=(env "RUSTFLAGS=--cfg shuttle" cargo test --release --locked -p dwell-time -p dwell-engine
     --test delay_queue_shuttle --test shard_shuttle --target-dir "$target/shuttle")
 
 model_check() {
