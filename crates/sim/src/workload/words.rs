@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 
 use dwell_model::{AttemptLimit, Backoff, Holder, Message, Pause, Setting, SettingChange, Timestamp};
-use dwell_store::When;
+use dwell_store::{Settled, When};
 
-use crate::oracle::{Due, PAUSED, paused_until};
+use crate::oracle::{Due, PAUSED, SettleHeard, paused_until};
 
 /// A limit of attempts, of which 0 means no limit.
 pub(crate) fn attempts(limit: u32) -> AttemptLimit {
@@ -59,6 +59,17 @@ pub(crate) fn backoff(backoff: &Backoff) -> String {
 }
 
 const HOLDER: &str = "машина ";
+
+/// The new state of a message whose lease was settled or ended.
+pub(crate) fn became(settled: Settled) -> SettleHeard {
+    match settled {
+        Settled::Gone => SettleHeard::Gone,
+        Settled::Scheduled(due) => SettleHeard::Scheduled(due.as_ms()),
+        Settled::Ready => SettleHeard::Ready,
+        Settled::Dead(_) => SettleHeard::Dead,
+        Settled::Leased(until) => SettleHeard::Leased(until.as_ms()),
+    }
+}
 
 /// A holder in the store's types.
 pub(crate) fn holder(holder: u32) -> Holder {

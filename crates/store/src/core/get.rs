@@ -118,7 +118,7 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let before = get.answered.len();
         while let Some(target) = get.targets.front() {
-            // Each key is good for a few look-ups whatever is left of the slice, and a batch has thousands.
+            // The first look-ups of a key are made whatever is left of the slice, and a batch has thousands of keys.
             if get.dead && self.slice.looked_at == 0 && get.answered.len() > before {
                 return Getting::Unfinished(get);
             }

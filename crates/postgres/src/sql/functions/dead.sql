@@ -1,6 +1,6 @@
 -- Dead messages: revive and discard.
 
--- How many dead messages one call discards: about as many as a second is enough for.
+-- The maximum number of dead messages that one call discards: one transaction holds their locks.
 CREATE OR REPLACE FUNCTION dead_slice() RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT 100000::bigint $$;
 
